@@ -7,10 +7,7 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "server/base/mutex.h"
 #include "server/security/access_control.h"
 
 namespace normd::net {
@@ -26,28 +23,6 @@ struct TlsPeer {
 };
 
 using TlsPeerPtr = std::shared_ptr<const TlsPeer>;
-
-// The peer of one connection, remembered together with the security context that it was read from.
-class TlsPeerMemory {
- public:
-  // The peer read from `context`; null if none was, or another context was remembered last. After a reuse of the peer's
-  // address, late calls of the connection before may still come, and their context differs.
-  TlsPeerPtr Find(const void* context) const {
-    MutexLock lock(mu_);
-    return context_.get() == context ? peer_ : nullptr;
-  }
-  // Keeps the context, so that no other one can have its address.
-  void Remember(std::shared_ptr<const void> context, TlsPeerPtr peer) {
-    MutexLock lock(mu_);
-    context_ = std::move(context);
-    peer_ = std::move(peer);
-  }
-
- private:
-  mutable Mutex mu_;
-  std::shared_ptr<const void> context_ ABSL_GUARDED_BY(mu_);
-  TlsPeerPtr peer_ ABSL_GUARDED_BY(mu_);
-};
 
 }  // namespace normd::net
 

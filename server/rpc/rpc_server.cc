@@ -129,7 +129,7 @@ class RpcServer::State {
 
   std::unique_ptr<rpc::RpcTransport> MakeTransport(BufferPool* buffers) {
     if (options_.transport == TransportKind::kGrpc) {
-      return std::make_unique<rpc::GrpcTransport>(&options_, &connections_);
+      return std::make_unique<rpc::GrpcTransport>(&options_, &connections_, &admission_);
     }
     return std::make_unique<rpc::Http2Transport>(&options_, &connections_, buffers);
   }
@@ -140,7 +140,7 @@ class RpcServer::State {
       connections_.Sweep();
       const std::vector<rpc::ConnectionPtr> left = connections_.All();
       if (left.empty() || SteadyNow() >= end) return;
-      for (const rpc::ConnectionPtr& connection : left) connection->Close();
+      for (const rpc::ConnectionPtr& connection : left) connection->ShutDown();
       absl::SleepFor(absl::Milliseconds(5));
     }
   }
@@ -163,8 +163,12 @@ class RpcServer::State {
   rpc::HealthService health_;
   rpc::Dispatcher dispatcher_{&context_, rpc::LimitsOfCalls(options_), &connections_};
   const std::unique_ptr<rpc::RpcTransport> transport_;
-  rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_limiter_,
-                                &dispatcher_.places()};
+  rpc::TransferWatch transfers_{rpc::LimitsOfTransfers(options_),
+                                &dispatcher_.live(),
+                                &admission_,
+                                &read_limiter_,
+                                &dispatcher_.places(),
+                                transport_.get()};
   rpc::AcceptLoop accept_loop_{{.tls = options_.certificates != nullptr,
                                 .setup_timeout = options_.setup_timeout,
                                 .on_full = options_.observer.on_connection_limit},

@@ -145,9 +145,9 @@ class NativePeer {
     RequireOfNative(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
     fd_ = fds[0];
     OnLoop([this, own = fds[1]] {
-      std::make_shared<Http2Connection>(service_.host(), UniqueFd(own),
-                                        std::make_shared<Connection>(Connection::Facts{.peer = "fuzz"}))
-          ->Open();
+      std::make_shared<Http2Connection>(service_.host(), Connection::Facts{.peer = "fuzz"},
+                                        std::make_shared<PeerCalls>())
+          ->Open(UniqueFd(own));
     });
   }
   // However the peer has left things, the connection ends with its socket, and no call outlives it.

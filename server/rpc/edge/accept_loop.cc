@@ -152,7 +152,12 @@ void AcceptLoop::OnAccepted(UniqueFd fd, const sockaddr_storage& peer, const net
   Refusal refusal = Refusal::kNone;
   const std::string address = facts.address;
   const bool is_tls = facts.is_tls;
-  ConnectionPtr connection = table_->Add(std::move(facts), &refusal);
+  ConnectionPtr connection = table_->Add(
+      std::move(facts),
+      [this](Connection::Facts own, std::shared_ptr<PeerCalls> calls) {
+        return transport_->MakeConnection(std::move(own), std::move(calls));
+      },
+      &refusal);
   if (connection == nullptr) return RefuseForLimit(std::move(fd), refusal, address, is_tls);
   transport_->Adopt(std::move(fd), listener, std::move(connection));
 }

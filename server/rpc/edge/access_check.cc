@@ -9,7 +9,7 @@ namespace normd::rpc {
 
 std::string PeerName(const RpcCall& call) {
   if (const std::string& name = call.PeerCertificateName(); !name.empty()) return name;
-  const std::optional<uint32_t>& uid = call.connection()->uid();
+  const std::optional<uint32_t>& uid = call.connection().uid();
   return uid.has_value() ? Concat("uid:", *uid) : "anonymous";
 }
 

@@ -67,17 +67,6 @@ void Connection::NoteMessage(int64_t bytes) {
   expected_bytes_.store(std::max(bytes, before - before / 8), std::memory_order_relaxed);
 }
 
-void Connection::EndMessage(bool complete) {
-  const absl::Time now = SteadyNow();
-  if (!delivery_.End(complete, now)) return;
-  if (const std::optional<int64_t> received = ReceivedBytes(); received.has_value()) delivery_.Settle(*received, now);
-}
-
-DeliveryAccount::Bounds Connection::UndeliveredBytes(absl::Time now) {
-  const std::optional<int64_t> received = ReceivedBytes();
-  return received.has_value() ? delivery_.Undelivered(*received, now) : DeliveryAccount::Bounds();
-}
-
 ConnectionPtr PeerIndex::Find(const std::string& peer) const {
   const Part& part = PartOf(peer);
   MutexLock lock(part.mu);
@@ -110,7 +99,7 @@ std::vector<ConnectionPtr> PeerIndex::All() const {
   return all;
 }
 
-ConnectionPtr ConnectionTable::Add(Connection::Facts facts, Refusal* refusal) {
+ConnectionPtr ConnectionTable::Add(Connection::Facts facts, Make make, Refusal* refusal) {
   MutexLock lock(mu_);
   // A name is reused when its connection has ended. One host and port may also be connected to two listeners at a time;
   // calls could not be told apart then, so the second connection is refused, and its client takes another port.
@@ -129,7 +118,7 @@ ConnectionPtr ConnectionTable::Add(Connection::Facts facts, Refusal* refusal) {
   facts.resets_per_second = limits_.resets_per_second;
   Peer& peer = by_address_[facts.address];
   ++peer.open;
-  auto connection = std::make_shared<Connection>(std::move(facts), peer.calls);
+  ConnectionPtr connection = make(std::move(facts), peer.calls);
   by_peer_.Insert(connection);
   size_.fetch_add(1, std::memory_order_relaxed);
   return connection;
@@ -162,7 +151,7 @@ bool ConnectionTable::MakeRoom(const std::string& address) {
     if (idle->live_calls() > 0 || by_peer_.Find(idle->peer()) != idle) continue;
     Forget(idle->peer());
     CountEnded(*idle, RefusedFor::kMadeRoom);
-    idle->Close();
+    idle->ShutDown();
     return true;
   }
   return false;
@@ -195,11 +184,6 @@ void ConnectionTable::Forget(const std::string& peer) {
   if (--address->second.open == 0) by_address_.erase(address);
   by_peer_.Erase(peer);
   size_.fetch_sub(1, std::memory_order_relaxed);
-}
-
-ConnectionPtr ConnectionTable::Find(const std::string& peer) const {
-  if (ConnectionPtr found = by_peer_.Find(peer); found != nullptr) return found;
-  return std::make_shared<Connection>(Connection::Facts{.peer = peer, .address = peer});
 }
 
 void ConnectionTable::Sweep() {

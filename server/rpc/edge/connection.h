@@ -19,12 +19,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
 #include "server/net/rate_guard.h"
-#include "server/net/tls_peer.h"
 #include "server/rpc/edge/connection_stats.h"
-#include "server/rpc/edge/delivery_account.h"
 #include "server/rpc/edge/reset_guard.h"
 
 namespace normd::rpc {
@@ -56,6 +55,7 @@ class Connection {
   };
 
   explicit Connection(Facts facts, std::shared_ptr<PeerCalls> peer_calls = std::make_shared<PeerCalls>());
+  virtual ~Connection() = default;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -65,8 +65,6 @@ class Connection {
   const std::optional<uint32_t>& uid() const { return facts_.uid; }
   // Whether TLS is spoken, from the ClientHello on. A call knows from its stream whether it is encrypted.
   bool is_tls() const { return facts_.is_tls; }
-  // What TLS says of the peer, for the calls of this connection.
-  net::TlsPeerMemory& tls_peer() { return tls_peer_; }
   // A hash of peer(): equal for all calls of this connection; other connections almost always differ.
   uint64_t key() const { return key_; }
 
@@ -77,8 +75,8 @@ class Connection {
   std::optional<int64_t> ReceivedBytes() const;
   // Shuts the connection down at once in both directions: the transport sees its end, and the peer's calls fail with
   // UNAVAILABLE. Bytes already written still reach the peer.
-  void Close() { End(/*reset=*/false); }
-  // Like Close, but resets the socket, for a peer that floods the server: the peer stops waiting for a window, and
+  void ShutDown() { End(/*reset=*/false); }
+  // Like ShutDown, but resets the socket, for a peer that floods the server: the peer stops waiting for a window, and
   // bytes on their way in either direction are dropped.
   void Reset() { End(/*reset=*/true); }
 
@@ -115,14 +113,9 @@ class Connection {
   int64_t expected_bytes() const { return expected_bytes_.load(std::memory_order_relaxed); }
   void NoteMessage(int64_t bytes);
 
-  // Streams report here the beginning, the end, the bytes and the loss of each incoming message; see DeliveryAccount.
-  void BeginMessage() { delivery_.Begin(); }
-  void EndMessage(bool complete);
-  void DeliverBytes(int64_t bytes) { delivery_.Deliver(bytes); }
-  void LoseMessage(absl::Time now) { delivery_.Lose(now); }
-  int open_messages() const { return delivery_.open(); }
-  // The bytes of incomplete messages that gRPC holds for this connection; 0 where they cannot be measured.
-  DeliveryAccount::Bounds UndeliveredBytes(absl::Time now);
+  // The messages that are on their way and are not counted elsewhere, as far as the transport knows; see
+  // ReadLimiter::Enter.
+  virtual int open_messages() const { return 0; }
 
  private:
   void End(bool reset);
@@ -136,8 +129,6 @@ class Connection {
   std::atomic<int> live_calls_{0};
   std::atomic<int64_t> last_call_;
   std::atomic<int64_t> expected_bytes_{0};
-  DeliveryAccount delivery_;
-  net::TlsPeerMemory tls_peer_;
 
   Mutex mu_;
   net::RateGuard resets_ ABSL_GUARDED_BY(mu_);
@@ -183,12 +174,13 @@ class ConnectionTable {
   // Adds a connection. At a limit, sweeps ended connections first. If that does not help, closes a connection of the
   // peer that has most of them, the one that has been longest without a call, as long as the new one's peer has fewer
   // even with the new one: so nobody who connects again and again can take more than an equal share. If that does not
-  // help either, returns null and sets `*refusal`.
-  ConnectionPtr Add(Connection::Facts facts, Refusal* refusal);
+  // help either, returns null and sets `*refusal`. `make` makes the connection; it must not call the table.
+  using Make = absl::FunctionRef<ConnectionPtr(Connection::Facts facts, std::shared_ptr<PeerCalls> peer_calls)>;
+  ConnectionPtr Add(Connection::Facts facts, Make make, Refusal* refusal);
   void Remove(const Connection& connection);
 
-  // The connection that gRPC names `peer`. Never null: an unknown connection is new and has only the peer's name.
-  ConnectionPtr Find(const std::string& peer) const;
+  // The connection that gRPC names `peer`; null if there is none.
+  ConnectionPtr Find(const std::string& peer) const { return by_peer_.Find(peer); }
 
   // Removes the connections that have ended.
   void Sweep();

@@ -31,7 +31,7 @@ std::vector<Idle> FindIdle(LiveCalls& live) {
   std::sort(idle.begin(), idle.end(), [](const Idle& a, const Idle& b) { return a.since < b.since; });
   std::unordered_map<const PeerCalls*, int> ended_of;
   for (Idle& one : idle) {
-    const PeerCalls& peer = one.stream->connection()->peer_calls();
+    const PeerCalls& peer = one.stream->connection().peer_calls();
     int& ended = ended_of.emplace(&peer, 0).first->second;
     one.own = peer.held.load(std::memory_order_relaxed);
     one.level = one.own - ended++;

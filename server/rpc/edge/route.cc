@@ -125,7 +125,7 @@ void TakeMessage(Arriving& arriving, std::optional<MessageBytes> message) {
   fits = arriving.held.Resize(arriving.factor * size_bytes, [&call] { return NameOf(call); });
   if (!fits.ok()) return Reply(arriving.call, std::move(observation))(fits);
   arriving.ticket = ReadLimiter::Ticket();  // the reservation counts these bytes from now on
-  call.connection()->NoteMessage(size_bytes);
+  call.connection().NoteMessage(size_bytes);
   if (size_bytes < WorkPool::kLargeBytes) {
     return arriving.then(*std::move(message), std::move(arriving.held), std::move(observation));
   }
@@ -178,7 +178,7 @@ void ReadOfSize(Arriving arriving, std::optional<int64_t> message_bytes) {
   }
   if (message_bytes.has_value()) return ReadKnown(std::move(arriving), *message_bytes);
   if (context->read_limiter == nullptr) return ReadMessage(std::move(arriving), context->max_message_bytes);
-  const Connection& connection = *arriving.call->connection();
+  const Connection& connection = arriving.call->connection();
   const int64_t likely_bytes = arriving.factor * connection.expected_bytes();
   context->read_limiter->Enter(connection, likely_bytes,
                                [arriving = std::move(arriving)](ReadLimiter::Ticket ticket) mutable {

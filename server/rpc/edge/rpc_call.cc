@@ -42,7 +42,7 @@ void RpcCall::Begin(const CallHost& host) {
   if (!presence_.has_value()) BePresent(host.live);
   host_ = host;
   arrival_time_ = SteadyNow();
-  connection()->AddCall(arrival_time_);
+  connection().AddCall(arrival_time_);
   host_.live->CallArrived();
   place_ = presence_->Add(this);
 }
@@ -225,7 +225,7 @@ absl::Status RpcCall::read_error() const {
 
 std::optional<RpcCall::Progress> RpcCall::ReadProgress(absl::Time now) {
   if (!reading_message_) return std::nullopt;  // saves the system call; checked again below, because reading may end
-  const std::optional<int64_t> received = connection()->ReceivedBytes();
+  const std::optional<int64_t> received = connection().ReceivedBytes();
   MutexLock lock(mu_);
   if (!reading_message_) return std::nullopt;
   if (!read_.received_bytes.has_value()) read_.received_bytes = received;
@@ -346,9 +346,9 @@ void RpcCall::WhenOver(OnOver on_over) {
 }
 
 void RpcCall::CountReset(double weight) {
-  if (connection()->AllowReset(SteadyNow(), weight)) return;
-  host_.connections->CountEnded(*connection(), RefusedFor::kFlood);
-  connection()->Reset();
+  if (connection().AllowReset(SteadyNow(), weight)) return;
+  host_.connections->CountEnded(connection(), RefusedFor::kFlood);
+  connection().Reset();
 }
 
 void RpcCall::HandleOver(const absl::Status& end) {
@@ -357,7 +357,7 @@ void RpcCall::HandleOver(const absl::Status& end) {
   std::list<PendingWrite> dropped;
   bool taken_back = false;
   bool lost = false;
-  connection()->RemoveCall();
+  connection().RemoveCall();
   {
     MutexLock lock(mu_);
     done_ = true;

@@ -69,15 +69,15 @@ class RpcCall : public std::enable_shared_from_this<RpcCall> {
   virtual void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const = 0;
   // The caller's deadline by SteadyNow; InfiniteFuture if the caller set none.
   virtual absl::Time deadline() const = 0;
-  // The connection of the call; never null.
-  virtual const ConnectionPtr& connection() const = 0;
+  // The connection of the call, which lives as long as the call.
+  virtual Connection& connection() const = 0;
   // What TLS says of the peer; never null.
   virtual const net::TlsPeerPtr& tls_peer() const = 0;
 
   // "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket: unique among the connections that are open.
-  const std::string& peer() const { return connection()->peer(); }
+  const std::string& peer() const { return connection().peer(); }
   // Key for fair queueing: equal for all calls of one connection; other connections almost always differ.
-  uint64_t caller() const { return connection()->key(); }
+  uint64_t caller() const { return connection().key(); }
   // When the call's headers came, by SteadyNow.
   absl::Time arrival_time() const { return arrival_time_; }
   // Keeps the call's place until the call is destroyed, or until GiveUpPlace. Called on the queue's thread, before
@@ -93,7 +93,7 @@ class RpcCall : public std::enable_shared_from_this<RpcCall> {
   // Says that the call, which was denied, is not recorded, whatever its caller asks for.
   void ForgetTrace() { trace_.span.sampled = false; }
   // Whether the caller came through a Unix socket.
-  bool is_local() const { return connection()->is_unix(); }
+  bool is_local() const { return connection().is_unix(); }
   // Whether the call came over TLS.
   bool is_encrypted() const { return tls_peer()->is_encrypted; }
   // The name in the caller's certificate, as in TlsPeer: "uri:spiffe://prod/trainer"; empty without a certificate.

@@ -1,6 +1,6 @@
-// Watches that messages make progress: a message that has begun and makes none, in either direction, ends its call, and
-// so does one that is far over the size limit. Without the watch, a peer could occupy memory and calls for as long as
-// it likes. The same thread looks for streams that only wait, when there are too many: see IdleStreams.
+// Watches that messages make progress: a message that has begun and makes none, in either direction, ends its call.
+// Without the watch, a peer could occupy memory and calls for as long as it likes. The same thread looks for streams
+// that only wait, when there are too many: see IdleStreams.
 // In the path: beside the calls.
 // Threads: has one of its own; Start and Stop are called from one thread, Drain from any.
 #ifndef NORMD_SERVER_RPC_EDGE_TRANSFER_WATCH_H_
@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -18,6 +17,7 @@
 #include "server/rpc/edge/idle_streams.h"
 #include "server/rpc/edge/read_limiter.h"
 #include "server/rpc/edge/rpc_call.h"
+#include "server/rpc/edge/transport.h"
 
 namespace normd::rpc {
 
@@ -32,17 +32,14 @@ bool IsTooSlow(const TransferLimits& limits, absl::Duration elapsed, int64_t byt
 
 class TransferWatch {
  public:
-  struct Options {
-    TransferLimits limits;
-    int64_t max_message_bytes = 0;
-    int64_t max_held_bytes = 0;  // of undelivered messages in gRPC and admitted requests together
-    // Growth of the process beyond which an uncertain estimate of a connection's bytes is resolved against the peer.
-    int64_t max_growth_bytes = 0;
-  };
-
-  TransferWatch(const Options& options, LiveCalls* live, const Admission* admission, ReadLimiter* limiter,
-                CallPlaces* places)
-      : options_(options), live_(live), admission_(admission), limiter_(limiter), idle_(places, live) {}
+  TransferWatch(const TransferLimits& limits, LiveCalls* live, const Admission* admission, ReadLimiter* limiter,
+                CallPlaces* places, RpcTransport* transport)
+      : limits_(limits),
+        live_(live),
+        admission_(admission),
+        limiter_(limiter),
+        transport_(transport),
+        idle_(places, live) {}
   ~TransferWatch() { Stop(); }
 
   void Start();
@@ -62,21 +59,14 @@ class TransferWatch {
   // The limits that apply now; the grace is shorter while the budget is nearly spent or the server drains.
   TransferLimits CurrentLimits() const;
   void EndSlow(const Calls& calls) const;
-  // Ends messages far over the size limit, and those of the greediest connection when all together hold too many bytes.
-  // gRPC 1.51 receives a whole message before it compares the size with the limit and counts no bytes, so the
-  // connections' counts are used.
-  void EndOversized(const Calls& calls) const;
-  // The bytes that gRPC holds of the messages of `calls`, which are all calls in progress of one connection.
-  static int64_t UndeliveredBytes(Connection& connection, const Calls& calls, bool short_of_memory);
 
-  const Options options_;
+  const TransferLimits limits_;
   LiveCalls* const live_;
   const Admission* const admission_;
   ReadLimiter* const limiter_;
+  RpcTransport* const transport_;
   IdleStreams idle_;
   std::atomic<bool> draining_{false};
-
-  int64_t bytes_at_start_ = 0;  // private memory of the process at Start
 
   std::optional<PeriodicThread> thread_;
 };

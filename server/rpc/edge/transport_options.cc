@@ -47,13 +47,8 @@ DispatchLimits LimitsOfCalls(const RpcOptions& options) {
           .calls = {.max_calls = max_calls, .max_calls_per_peer = max_calls / 2, .kept_for_unix = max_calls / 16}};
 }
 
-TransferWatch::Options TransferOptions(const RpcOptions& options) {
-  return {.limits = {.grace = options.message_timeout, .bytes_per_second = options.min_message_rate},
-          .max_message_bytes = options.max_message_bytes,
-          // The budget, the messages that wait in the read limiter, and the windows of a few streams.
-          .max_held_bytes = options.max_in_flight_bytes / 4 * 7 + (int64_t{24} << 20),
-          // With the memory that the server has before its first call, a little less than twice the budget and 64 MiB.
-          .max_growth_bytes = options.max_in_flight_bytes * 2 + (int64_t{16} << 20)};
+TransferLimits LimitsOfTransfers(const RpcOptions& options) {
+  return {.grace = options.message_timeout, .bytes_per_second = options.min_message_rate};
 }
 
 }  // namespace normd::rpc

@@ -12,7 +12,7 @@ namespace normd::rpc {
 
 ConnectionLimits LimitsOfConnections(const RpcOptions& options);
 DispatchLimits LimitsOfCalls(const RpcOptions& options);
-TransferWatch::Options TransferOptions(const RpcOptions& options);
+TransferLimits LimitsOfTransfers(const RpcOptions& options);
 
 }  // namespace normd::rpc
 

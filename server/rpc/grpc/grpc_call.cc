@@ -37,7 +37,12 @@ void GrpcCall::Accept(grpc::AsyncGenericService* service, grpc::ServerCompletion
 }
 
 void GrpcCall::HandleArrival(const CallHost& host) {
-  connection_ = host.connections->Find(context_.peer());
+  const std::string peer = context_.peer();
+  connection_ = std::static_pointer_cast<GrpcConnection>(host.connections->Find(peer));
+  // A connection that has left the table meanwhile.
+  if (connection_ == nullptr) {
+    connection_ = std::make_shared<GrpcConnection>(Connection::Facts{.peer = peer, .address = peer});
+  }
   tls_peer_ = FindTlsPeer(context_.c_call(), connection_->tls_peer());
   // The tag is armed only here because it never comes back for an RPC that did not arrive. It cannot run before it is
   // armed, because it comes through the queue whose only thread this is.

@@ -14,6 +14,7 @@
 
 #include "server/rpc/edge/live_calls.h"
 #include "server/rpc/edge/rpc_call.h"
+#include "server/rpc/grpc/grpc_connection.h"
 #include "server/rpc/grpc/tag.h"
 
 namespace normd::rpc {
@@ -30,7 +31,7 @@ class GrpcCall final : public RpcCall {
   const std::string& method() const override { return context_.method(); }
   void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const override;
   absl::Time deadline() const override;
-  const ConnectionPtr& connection() const override { return connection_; }
+  Connection& connection() const override { return *connection_; }
   const net::TlsPeerPtr& tls_peer() const override { return tls_peer_; }
   void Cancel() override { context_.TryCancel(); }
 
@@ -49,7 +50,7 @@ class GrpcCall final : public RpcCall {
   void* Written();
 
   // Constant after the arrival.
-  ConnectionPtr connection_;
+  std::shared_ptr<GrpcConnection> connection_;
   net::TlsPeerPtr tls_peer_;
 
   grpc::GenericServerContext context_;

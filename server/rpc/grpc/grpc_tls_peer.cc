@@ -39,7 +39,7 @@ net::TlsPeerPtr ReadPeer(const grpc_auth_context* context) {
 
 }  // namespace
 
-net::TlsPeerPtr FindTlsPeer(grpc_call* call, net::TlsPeerMemory& memory) {
+net::TlsPeerPtr FindTlsPeer(grpc_call* call, TlsPeerMemory& memory) {
   // A reference of our own.
   std::shared_ptr<grpc_auth_context> context(grpc_call_auth_context(call), [](grpc_auth_context* owned) {
     if (owned != nullptr) grpc_auth_context_release(owned);

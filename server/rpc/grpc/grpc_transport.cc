@@ -90,6 +90,7 @@ void SetTransportLimits(const RpcOptions& options, grpc::ServerBuilder& builder)
 
 absl::Status GrpcTransport::Start(const CallHost& calls, OnCall on_call) {
   calls_ = calls;
+  oversized_.Start();
   on_call_ = std::move(on_call);
   grpc::ServerBuilder builder;
   SetTransportLimits(*options_, builder);

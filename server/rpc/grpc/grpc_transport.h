@@ -20,6 +20,7 @@
 #include "server/rpc/edge/rpc_options.h"
 #include "server/rpc/edge/transport.h"
 #include "server/rpc/grpc/newcomers.h"
+#include "server/rpc/grpc/oversized_watch.h"
 #include "server/rpc/grpc/tls_credentials.h"
 
 namespace normd::rpc {
@@ -36,18 +37,23 @@ class GrpcTransport : public RpcTransport {
  public:
   // Stop may be called once the LiveCalls of Start's `calls`, which also count the calls that wait for an RPC, count
   // nothing.
-  GrpcTransport(const RpcOptions* options, ConnectionTable* connections)
+  GrpcTransport(const RpcOptions* options, ConnectionTable* connections, const Admission* admission)
       : options_(options),
+        oversized_(*options, admission),
         newcomers_(
             {.setup_timeout = HandOverTimeout(*options), .tls = options->certificates != nullptr}, connections,
             [this](UniqueFd fd, int listener_fd, bool is_unix) { HandOver(std::move(fd), listener_fd, is_unix); }) {}
 
   // Returns UNAVAILABLE if gRPC makes no server.
   absl::Status Start(const CallHost& calls, OnCall on_call) override;
+  ConnectionPtr MakeConnection(Connection::Facts facts, std::shared_ptr<PeerCalls> peer_calls) override {
+    return std::make_shared<GrpcConnection>(std::move(facts), std::move(peer_calls));
+  }
   void Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) override;
   // Closes what gRPC does not have yet. gRPC 1.51 sends GOAWAY only when it also cancels new calls.
   void Drain() override;
   void Shutdown() override;
+  void LookAt(const std::vector<std::shared_ptr<RpcCall>>& in_progress) override { oversized_.Look(in_progress); }
   bool serves() const override { return newcomers_.serves(); }
   void Stop() override;
   QueueStats TakeStats() override;
@@ -59,6 +65,7 @@ class GrpcTransport : public RpcTransport {
   void Serve(grpc::ServerCompletionQueue* queue, net::LoopLoad* load);
 
   const RpcOptions* const options_;
+  OversizedWatch oversized_;
   CallHost calls_;  // constant after Start, as the next
   OnCall on_call_;
   grpc::AsyncGenericService service_;

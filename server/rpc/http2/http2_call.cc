@@ -51,7 +51,7 @@ Http2Call::Http2Call(std::shared_ptr<Http2Connection> connection, int32_t id)
 
 Http2Call::~Http2Call() { connection_->waiting_bytes().Release(waiting_bytes_); }
 
-const ConnectionPtr& Http2Call::connection() const { return connection_->peer(); }
+Connection& Http2Call::connection() const { return *connection_; }
 
 const net::TlsPeerPtr& Http2Call::tls_peer() const { return connection_->tls_peer(); }
 

@@ -130,7 +130,7 @@ absl::Span<char> Http2Connection::Destination() {
 
 size_t Http2Connection::ScratchBytes(bool has_destination) const {
   // Where large messages are expected, little is read of them before their place is known.
-  const bool large = peer_->expected_bytes() >= static_cast<int64_t>(loop().scratch().size() / 2);
+  const bool large = expected_bytes() >= static_cast<int64_t>(loop().scratch().size() / 2);
   return has_destination || large ? kBehindBytes : loop().scratch().size();
 }
 

@@ -1,9 +1,9 @@
-// One connection: its socket, nghttp2's session, its streams, and what it has to send.
+// One connection of the native transport: its socket, nghttp2's session, its streams, and what it has to send.
 // In the path: the loop tells it of its socket; it judges the first bytes, which cost next to nothing until they are
 // right, then feeds nghttp2, has its streams run their callbacks, and writes.
 // The bytes of large messages are read straight to where they belong: nghttp2 is shown them there.
 // Ownership: shared by the loop, until it is closed, and by its streams. Owns the descriptor.
-// Threads: the loop's thread, but for peer(), tls_peer(), loop(), options() and counts().
+// Threads: the loop's thread, but for tls_peer(), loop(), options(), counts(), and what a Connection does.
 #ifndef NORMD_SERVER_RPC_HTTP2_HTTP2_CONNECTION_H_
 #define NORMD_SERVER_RPC_HTTP2_HTTP2_CONNECTION_H_
 
@@ -39,7 +39,9 @@ namespace normd::rpc::http2 {
 
 class Http2Call;
 
-class Http2Connection final : public net::Handler, public std::enable_shared_from_this<Http2Connection> {
+class Http2Connection final : public Connection,
+                              public net::Handler,
+                              public std::enable_shared_from_this<Http2Connection> {
  public:
   // What all connections of a loop share; must outlive them.
   struct Host {
@@ -54,23 +56,19 @@ class Http2Connection final : public net::Handler, public std::enable_shared_fro
     WaitingBytes* waiting_bytes = nullptr;   // null: the connection counts by itself
   };
 
-  // `fd` does not block, and nothing was read from it.
-  Http2Connection(const Host& host, UniqueFd fd, ConnectionPtr peer);
+  Http2Connection(const Host& host, Facts facts, std::shared_ptr<PeerCalls> peer_calls);
   ~Http2Connection() override;
-  Http2Connection(const Http2Connection&) = delete;
-  Http2Connection& operator=(const Http2Connection&) = delete;
 
   net::EventLoop& loop() const { return *host_.loop; }
   const RpcOptions& options() const { return *host_.options; }
   BufferPool* buffers() const { return host_.buffers; }
   Http2Counts& counts() const { return *host_.counts; }
-  const ConnectionPtr& peer() const { return peer_; }
   // REQUIRES: a call came on this connection.
   const net::TlsPeerPtr& tls_peer() const { return tls_peer_; }
 
   // ---- Life ----
-  // Joins the loop. Called once, after construction.
-  void Open();
+  // Joins the loop. `fd` does not block, and nothing was read from it. Called once.
+  void Open(UniqueFd fd);
   // Asks the peer to open no more calls, and closes the connection when it has none. Where the `server_ends`, the peer
   // has less time to read its replies.
   void Drain(bool server_ends = false);
@@ -160,7 +158,6 @@ class Http2Connection final : public net::Handler, public std::enable_shared_fro
   void SetTimer();
 
   const Host host_;
-  const ConnectionPtr peer_;
   const std::shared_ptr<WaitingBytes::Share> waiting_bytes_;
   UniqueFd fd_;                             // until bytes_ has it
   std::string first_;                       // the bytes received, until they show what the peer speaks
@@ -200,7 +197,7 @@ class Http2Connection final : public net::Handler, public std::enable_shared_fro
   uint64_t taken_mark_ = 0;
   absl::Time taken_end_ = absl::InfiniteFuture();
   net::RateGuard control_frames_;
-  net::RateGuard resets_;
+  net::RateGuard reset_frames_;
 };
 
 }  // namespace normd::rpc::http2

@@ -36,23 +36,23 @@ absl::Duration Spread(absl::Duration age) {
 
 }  // namespace
 
-Http2Connection::Http2Connection(const Host& host, UniqueFd fd, ConnectionPtr peer)
-    : host_(host),
-      peer_(std::move(peer)),
+Http2Connection::Http2Connection(const Host& host, Facts facts, std::shared_ptr<PeerCalls> peer_calls)
+    : Connection(std::move(facts), std::move(peer_calls)),
+      host_(host),
       waiting_bytes_(host.waiting_bytes == nullptr ? WaitingBytes(MaxWaitingBytes(*host.options)).ShareOf("")
-                                                   : host.waiting_bytes->ShareOf(peer_->address())),
-      fd_(std::move(fd)),
+                                                   : host.waiting_bytes->ShareOf(address())),
       timer_([this] { LookAfter(); }),
       last_heard_(SteadyNow()),
       setup_end_(last_heard_ + options().setup_timeout),
       age_end_(last_heard_ + Spread(options().max_connection_age)),
       idle_since_(last_heard_),
       control_frames_(kControlFrameBurst, kControlFramesPerSecond),
-      resets_(ResetGuard(options().max_cancels_per_second)) {}
+      reset_frames_(ResetGuard(options().max_cancels_per_second)) {}
 
 Http2Connection::~Http2Connection() = default;
 
-void Http2Connection::Open() {
+void Http2Connection::Open(UniqueFd fd) {
+  fd_ = std::move(fd);
   events_ = EPOLLIN;
   if (!loop().Add(shared_from_this(), fd_.get(), events_)) {
     Count(RefusedFor::kDescriptors);
@@ -72,14 +72,13 @@ void Http2Connection::HearPreface() {
   if (lingering_) return;
   first_.append(scratch.data(), static_cast<size_t>(got));
   const std::string_view window = std::string_view(first_).substr(0, kPrefaceWindowBytes);
-  const bool is_tls = peer_->is_tls();
-  const Preface spoken = is_tls ? JudgeClientHello(window, first_.size()) : JudgePreface(window);
+  const Preface spoken = is_tls() ? JudgeClientHello(window, first_.size()) : JudgePreface(window);
   if (spoken == Preface::kIncomplete) return;
   if (spoken != Preface::kComplete) return TurnAway(spoken);
-  if (host_.connections != nullptr) host_.connections->CountAccepted(*peer_);
+  if (host_.connections != nullptr) host_.connections->CountAccepted(*this);
   last_heard_ = loop().now();
   const std::string first = std::move(first_);
-  if (is_tls) {
+  if (is_tls()) {
     bytes_ = std::make_unique<net::TlsSocket>(std::move(fd_), host_.tls->current(), first);
     SetUpTls();
     return;
@@ -89,7 +88,7 @@ void Http2Connection::HearPreface() {
 }
 
 void Http2Connection::TurnAway(Preface spoken) {
-  const Farewell farewell = FarewellTo(spoken, peer_->is_tls());
+  const Farewell farewell = FarewellTo(spoken, is_tls());
   Count(farewell.reason);
   if (farewell.answer.empty()) return Close();
   send(fd_.get(), farewell.answer.data(), farewell.answer.size(), MSG_NOSIGNAL);
@@ -111,7 +110,7 @@ bool Http2Connection::SetUpTls() {
   }
   const std::string failure = bytes_->failure();
   if (!failure.empty() && options().observer.on_handshake_failed)
-    options().observer.on_handshake_failed(peer_->address(), failure);
+    options().observer.on_handshake_failed(address(), failure);
   Close();
   return false;
 }
@@ -129,8 +128,8 @@ bool Http2Connection::Begin() {
 
 void Http2Connection::OnFrameReceived(const nghttp2_frame& frame) {
   const bool is_ack = (frame.hd.flags & NGHTTP2_FLAG_ACK) != 0;
-  // Connection::AllowReset hears from the services, which count only calls that they have not answered.
-  if (frame.hd.type == NGHTTP2_RST_STREAM && !resets_.Allow(loop().now())) flooded_ = true;
+  // AllowReset hears from the services, which count only calls that they have not answered.
+  if (frame.hd.type == NGHTTP2_RST_STREAM && !reset_frames_.Allow(loop().now())) flooded_ = true;
   if (frame.hd.type == NGHTTP2_SETTINGS && !is_ack) setup_end_ = absl::InfiniteFuture();
   if (frame.hd.type != NGHTTP2_SETTINGS && frame.hd.type != NGHTTP2_PING) return;
   if (!is_ack && !control_frames_.Allow(loop().now())) flooded_ = true;
@@ -146,7 +145,7 @@ void Http2Connection::OnResetSent(uint32_t error_code) {
   // These two are the server's own will. All others answer what the peer did.
   if (error_code == NGHTTP2_NO_ERROR || error_code == NGHTTP2_CANCEL) return;
   const double weight = error_code == NGHTTP2_REFUSED_STREAM ? kWeightOfExcess : 1;
-  if (!peer_->AllowReset(loop().now(), weight)) flooded_ = true;
+  if (!AllowReset(loop().now(), weight)) flooded_ = true;
 }
 
 void Http2Connection::EndSession() {
@@ -157,7 +156,7 @@ void Http2Connection::EndSession() {
 }
 
 void Http2Connection::OnProtocolError(std::string_view why) {
-  if (options().observer.on_protocol_error) options().observer.on_protocol_error(peer_->address(), std::string(why));
+  if (options().observer.on_protocol_error) options().observer.on_protocol_error(address(), std::string(why));
 }
 
 void Http2Connection::OnGivenUp(std::string_view why) {
@@ -173,7 +172,7 @@ void Http2Connection::NoteHeaderBlock() {
 }
 
 void Http2Connection::Count(RefusedFor reason) {
-  if (host_.connections != nullptr) host_.connections->CountEnded(*peer_, reason);
+  if (host_.connections != nullptr) host_.connections->CountEnded(*this, reason);
 }
 
 void Http2Connection::Drain(bool server_ends) {
@@ -257,7 +256,7 @@ void Http2Connection::Close() {
   closed_ = true;
   loop().timers().Cancel(&timer_);
   loop().Remove(this, fd());
-  if (host_.connections != nullptr) host_.connections->Remove(*peer_);
+  if (host_.connections != nullptr) host_.connections->Remove(*this);
   if (at_stream_limit_) counts().CountAtStreamLimit(-1);
   for (const auto& stream : streams_) stream->OnConnectionLost();
   for (const Moved& moved : moved_) moved.stream->OnConnectionLost();

@@ -40,27 +40,31 @@ absl::Status Http2Transport::Start(const CallHost& calls, OnCall on_call) {
   return absl::OkStatus();
 }
 
+ConnectionPtr Http2Transport::MakeConnection(Connection::Facts facts, std::shared_ptr<PeerCalls> peer_calls) {
+  const http2::Http2Connection::Host host = {.loop = &LeastLoaded(),
+                                             .options = &options_,
+                                             .on_call = &on_call_,
+                                             .calls = calls_,
+                                             .counts = &counts_,
+                                             .connections = connections_,
+                                             .buffers = buffers_,
+                                             .tls = tls_.get(),
+                                             .waiting_bytes = &waiting_bytes_};
+  return std::make_shared<http2::Http2Connection>(host, std::move(facts), std::move(peer_calls));
+}
+
 void Http2Transport::Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) {
   if (!listener.is_unix()) {
     // A turn writes what it has at once; nothing is gained by waiting for more.
     const int one = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   }
-  net::EventLoop& loop = LeastLoaded();
-  loop.Post([this, &loop, fd = std::move(fd), peer = std::move(connection)]() mutable {
+  auto own = std::static_pointer_cast<http2::Http2Connection>(std::move(connection));
+  net::EventLoop& loop = own->loop();
+  loop.Post([this, fd = std::move(fd), own = std::move(own)]() mutable {
     if (shut_down_.load()) return;
-    const http2::Http2Connection::Host host = {.loop = &loop,
-                                               .options = &options_,
-                                               .on_call = &on_call_,
-                                               .calls = calls_,
-                                               .counts = &counts_,
-                                               .connections = connections_,
-                                               .buffers = buffers_,
-                                               .tls = tls_.get(),
-                                               .waiting_bytes = &waiting_bytes_};
-    const auto made = std::make_shared<http2::Http2Connection>(host, std::move(fd), std::move(peer));
-    made->Open();
-    if (draining_.load()) made->Drain(/*server_ends=*/true);
+    own->Open(std::move(fd));
+    if (draining_.load()) own->Drain(/*server_ends=*/true);
   });
 }
 

@@ -29,6 +29,7 @@ class Http2Transport final : public RpcTransport {
   ~Http2Transport() override;
 
   absl::Status Start(const CallHost& calls, OnCall on_call) override;
+  ConnectionPtr MakeConnection(Connection::Facts facts, std::shared_ptr<PeerCalls> peer_calls) override;
   void Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) override;
   void Drain() override;
   void Shutdown() override;

@@ -74,7 +74,7 @@ absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion
   if (request.has_cuda() && !request.posix_name().empty()) return ExclusiveError(field, "posix_name");
   // All connections of one user of the Unix socket are one owner, if they are of one tenant.
   const std::string& tenant = allowed.tenant;
-  const std::string user = Concat("rpc ", stream.is_local() ? stream.connection()->address() : stream.peer());
+  const std::string user = Concat("rpc ", stream.is_local() ? stream.connection().address() : stream.peer());
   const std::string owner_name = tenant.empty() ? user : Concat(user, " of ", tenant);
   const RegionOwner owner(owner_name, tenant);
   const v1::CudaMemory& cuda = request.cuda();

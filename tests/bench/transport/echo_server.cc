@@ -68,9 +68,9 @@ RpcOptions Options(TransportKind transport) {
 }
 
 std::unique_ptr<rpc::RpcTransport> MakeTransport(const RpcOptions& options, rpc::ConnectionTable* connections,
-                                                 BufferPool* buffers) {
+                                                 BufferPool* buffers, const rpc::Admission* admission) {
   if (options.transport == TransportKind::kGrpc) {
-    return std::make_unique<rpc::GrpcTransport>(&options, connections);
+    return std::make_unique<rpc::GrpcTransport>(&options, connections, admission);
   }
   return std::make_unique<rpc::Http2Transport>(&options, connections, buffers);
 }
@@ -81,7 +81,7 @@ EchoServer::EchoServer(TransportKind transport)
     : options_(Options(transport)),
       buffers_(BufferPool::Create(kIdleBytes)),
       connections_(rpc::LimitsOfConnections(options_)),
-      transport_(MakeTransport(options_, &connections_, buffers_.get())),
+      transport_(MakeTransport(options_, &connections_, buffers_.get(), &admission_)),
       accept_loop_({}, &connections_, transport_.get()) {}
 
 absl::StatusOr<std::unique_ptr<EchoServer>> EchoServer::Start(TransportKind transport, const std::string& listen) {

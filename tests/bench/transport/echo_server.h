@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "server/base/buffer.h"
 #include "server/rpc/edge/accept_loop.h"
+#include "server/rpc/edge/admission.h"
 #include "server/rpc/edge/connection.h"
 #include "server/rpc/edge/live_calls.h"
 #include "server/rpc/edge/rpc_options.h"
@@ -29,6 +30,7 @@ class EchoServer {
 
   const RpcOptions options_;
   const std::shared_ptr<BufferPool> buffers_;
+  const rpc::Admission admission_{{options_.max_in_flight_bytes, rpc::MaxCallerBytes(options_)}, nullptr};
   rpc::LiveCalls live_;
   rpc::ConnectionTable connections_;
   const std::unique_ptr<rpc::RpcTransport> transport_;

@@ -17,6 +17,10 @@
 namespace normd::rpc {
 namespace {
 
+ConnectionPtr MakePlain(Connection::Facts facts, std::shared_ptr<PeerCalls> peer_calls) {
+  return std::make_shared<Connection>(std::move(facts), std::move(peer_calls));
+}
+
 // A pair of sockets: `own` is the server's end.
 struct Pair {
   Pair() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds.data()), 0); }
@@ -44,7 +48,7 @@ class Crowd {
     pairs_.push_back(std::make_unique<Pair>());
     Connection::Facts facts = pairs_.back()->Facts(std::to_string(pairs_.size()), address);
     facts.is_unix = is_unix;
-    ConnectionPtr connection = table.Add(std::move(facts), &refusal);
+    ConnectionPtr connection = table.Add(std::move(facts), MakePlain, &refusal);
     if (connection != nullptr) far_ends_[connection.get()] = pairs_.back()->fds[1];
     return connection;
   }
@@ -170,9 +174,9 @@ TEST(ConnectionTableTest, AConnectionThatHasEndedMakesRoom) {
   Pair a;
   const Pair b;
   Refusal refusal = Refusal::kNone;
-  ASSERT_NE(table.Add(a.Facts("1", "x"), &refusal), nullptr);
+  ASSERT_NE(table.Add(a.Facts("1", "x"), MakePlain, &refusal), nullptr);
   a.CloseOwn();
-  EXPECT_NE(table.Add(b.Facts("2", "x"), &refusal), nullptr);
+  EXPECT_NE(table.Add(b.Facts("2", "x"), MakePlain, &refusal), nullptr);
   EXPECT_EQ(table.size(), 1);
 }
 
@@ -182,13 +186,13 @@ TEST(ConnectionTableTest, TwoConnectionsNeverHaveOneName) {
   Pair a;
   const Pair b;
   Refusal refusal = Refusal::kNone;
-  const ConnectionPtr first = table.Add(a.Facts("1", "x"), &refusal);
+  const ConnectionPtr first = table.Add(a.Facts("1", "x"), MakePlain, &refusal);
   ASSERT_NE(first, nullptr);
-  EXPECT_EQ(table.Add(b.Facts("1", "x"), &refusal), nullptr);
+  EXPECT_EQ(table.Add(b.Facts("1", "x"), MakePlain, &refusal), nullptr);
   EXPECT_EQ(refusal, Refusal::kAddress);
   EXPECT_EQ(table.Find("1"), first);
   a.CloseOwn();
-  const ConnectionPtr second = table.Add(b.Facts("1", "x"), &refusal);
+  const ConnectionPtr second = table.Add(b.Facts("1", "x"), MakePlain, &refusal);
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(table.Find("1"), second);
 }
@@ -198,14 +202,14 @@ TEST(ConnectionTableTest, ClosesItsOwnSocketAndNotTheNextOneOfThatNumber) {
   ConnectionTable table({.max_connections = 4, .max_per_address = 4});
   Pair a;
   Refusal refusal = Refusal::kNone;
-  const ConnectionPtr connection = table.Add(a.Facts("1", "x"), &refusal);
+  const ConnectionPtr connection = table.Add(a.Facts("1", "x"), MakePlain, &refusal);
   ASSERT_NE(connection, nullptr);
   const int number = a.fds[0];
   a.CloseOwn();
   const Pair next;
   ASSERT_TRUE(next.fds[0] == number || next.fds[1] == number);
   EXPECT_FALSE(connection->IsOpen());
-  connection->Close();
+  connection->ShutDown();
   char byte = 'x';
   EXPECT_EQ(send(next.fds[0], &byte, 1, MSG_NOSIGNAL), 1) << "it was shut down";
 }
@@ -214,15 +218,14 @@ TEST(ConnectionTableTest, CloseEndsBothDirections) {
   ConnectionTable table({.max_connections = 4, .max_per_address = 4});
   const Pair a;
   Refusal refusal = Refusal::kNone;
-  table.Add(a.Facts("1", "x"), &refusal)->Close();
+  table.Add(a.Facts("1", "x"), MakePlain, &refusal)->ShutDown();
   char byte = 0;
   EXPECT_EQ(recv(a.fds[1], &byte, 1, MSG_DONTWAIT), 0);
 }
 
-TEST(ConnectionTableTest, AnUnknownPeerIsItself) {
-  const ConnectionTable table({.max_connections = 4, .max_per_address = 4});
-  EXPECT_EQ(table.Find("ipv4:10.0.0.1:5")->peer(), "ipv4:10.0.0.1:5");
-  EXPECT_FALSE(table.Find("ipv4:10.0.0.1:5")->IsOpen());
+TEST(ConnectionTableTest, AnUnknownPeerIsNone) {
+  const ConnectionTable table({.max_connections = 2, .max_per_address = 2});
+  EXPECT_EQ(table.Find("ipv4:127.0.0.1:1"), nullptr);
 }
 
 TEST(ConnectionTest, ForgivesResetsInTimeAndNotInAFlood) {

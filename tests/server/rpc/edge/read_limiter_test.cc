@@ -11,11 +11,15 @@
 namespace normd::rpc {
 namespace {
 
+// A connection that reads another message already.
+class BusyConnection : public Connection {
+ public:
+  using Connection::Connection;
+  int open_messages() const override { return 1; }
+};
+
 class ReadLimiterTest : public testing::Test {
  protected:
-  // A connection that reads another message already.
-  ReadLimiterTest() { busy_.BeginMessage(); }
-
   void TearDown() override {
     while (!tickets_.empty()) ReleaseFirst();
   }
@@ -35,7 +39,7 @@ class ReadLimiterTest : public testing::Test {
 
   Admission admission_{{.max_bytes = 10 * kMiB, .max_caller_bytes = 10 * kMiB}, nullptr};
   ReadLimiter limiter_{&admission_, {.longest = absl::Seconds(1), .max_message_bytes = 8 * kMiB}};
-  Connection busy_{{.peer = "busy"}};
+  BusyConnection busy_{Connection::Facts{.peer = "busy"}};
   Connection other_{{.peer = "other"}};
   std::vector<int> entered_;
   std::vector<ReadLimiter::Ticket> tickets_;

@@ -27,7 +27,7 @@ class SilentCall final : public RpcCall {
   const std::string& method() const override { return method_; }
   void VisitMetadata(absl::FunctionRef<void(std::string_view, std::string_view)> /*visit*/) const override {}
   absl::Time deadline() const override { return absl::InfiniteFuture(); }
-  const ConnectionPtr& connection() const override { return connection_; }
+  Connection& connection() const override { return *connection_; }
   const net::TlsPeerPtr& tls_peer() const override { return tls_peer_; }
   void Cancel() override {}
 

@@ -92,7 +92,7 @@ class TlsPeerTest : public ::testing::Test {
     return call.context.c_call();
   }
   net::TlsPeerPtr PeerOf(const std::shared_ptr<grpc::Channel>& channel) {
-    net::TlsPeerMemory memory;
+    TlsPeerMemory memory;
     return FindTlsPeer(Arrive(channel), memory);
   }
   std::string NameOf(const TestCertificateSpec& spec) { return PeerOf(Connect(ca_.Issue(spec)))->certificate_name; }
@@ -138,7 +138,7 @@ TEST_F(TlsPeerTest, AMemoryNeverGivesTheNameOfAnotherConnection) {
   const auto one = Connect(ca_.Issue({.common_name = "one", .alternative_names = ""}));
   const auto two = Connect(ca_.Issue({.common_name = "two", .alternative_names = ""}));
   const auto plain = Connect({}, /*tls=*/false);
-  net::TlsPeerMemory memory;
+  TlsPeerMemory memory;
   const net::TlsPeerPtr first = FindTlsPeer(Arrive(one), memory);
   EXPECT_EQ(first->certificate_name, "cn:one");
   EXPECT_EQ(FindTlsPeer(Arrive(one), memory), first) << "it is remembered";

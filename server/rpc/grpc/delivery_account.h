@@ -3,8 +3,8 @@
 // whole message before it compares the size with the limit.
 // In the path: beside it; each connection has one, streams report messages, and the transfer watch reads the estimate.
 // Threads: every method is safe from any thread.
-#ifndef NORMD_SERVER_RPC_EDGE_DELIVERY_ACCOUNT_H_
-#define NORMD_SERVER_RPC_EDGE_DELIVERY_ACCOUNT_H_
+#ifndef NORMD_SERVER_RPC_GRPC_DELIVERY_ACCOUNT_H_
+#define NORMD_SERVER_RPC_GRPC_DELIVERY_ACCOUNT_H_
 
 #include <atomic>
 #include <cstdint>
@@ -60,4 +60,4 @@ class DeliveryAccount {
 
 }  // namespace normd::rpc
 
-#endif  // NORMD_SERVER_RPC_EDGE_DELIVERY_ACCOUNT_H_
+#endif  // NORMD_SERVER_RPC_GRPC_DELIVERY_ACCOUNT_H_

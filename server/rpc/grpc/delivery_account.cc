@@ -1,4 +1,4 @@
-#include "server/rpc/edge/delivery_account.h"
+#include "server/rpc/grpc/delivery_account.h"
 
 #include <algorithm>
 
