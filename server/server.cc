@@ -390,7 +390,7 @@ TrimmerHooks Server::MakeTrimmerHooks() {
               }};
 }
 
-// Asks the listeners whether they answer, so that "serving" is observed and not just remembered.
+// Asks whether new connections are served, so that "serving" is observed and not just remembered.
 ServingState Server::State() const {
   const ServingState state = state_;
   return state == ServingState::kServing && !grpc_->Serves() ? ServingState::kUnreachable : state;

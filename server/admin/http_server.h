@@ -42,7 +42,7 @@ class HttpServer : private net::Acceptor::Owner {
                                                            std::vector<HttpPage> pages,
                                                            std::vector<std::string> names = {});
 
-  // Closes every connection, after waiting for the slow page that is being made, if any.
+  // Closes every connection, and waits for the slow page that is being made, if any.
   ~HttpServer() override;
 
   int port() const { return port_; }

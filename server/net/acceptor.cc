@@ -19,11 +19,16 @@ UniqueFd SpareDescriptor() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOE
 
 }  // namespace
 
-class Acceptor::Listener final : public Handler {
+// Accepts when the events of all other handlers are handled, so that a connection which may be closed in favour of
+// another is looked at before.
+class Acceptor::Listener final : public Handler, public std::enable_shared_from_this<Acceptor::Listener> {
  public:
   Listener(Acceptor* acceptor, ListeningSocket socket) : acceptor_(acceptor), socket_(std::move(socket)) {}
 
   void OnEvents(uint32_t /*events*/) override {
+    if (acceptor_ != nullptr) acceptor_->loop_->Activate(shared_from_this());
+  }
+  void Deliver() override {
     if (acceptor_ != nullptr) acceptor_->AcceptFrom(socket_);
   }
   // The loop may call once more.
@@ -87,8 +92,8 @@ void Acceptor::AcceptWithoutDescriptor(const ListeningSocket& listener) {
   if (fd.valid() && options_.serves_last) {
     owner_->OnAccepted(std::move(fd), peer, listener);
   } else if (fd.valid()) {
+    owner_->OnRefused();  // before its peer can tell
     fd.Close();
-    owner_->OnRefused();
   }
   spare_ = SpareDescriptor();
 }
@@ -110,7 +115,8 @@ void Acceptor::Resume() {
 
 bool Acceptor::is_short_of_descriptors() const {
   const int64_t last_ns = last_shortage_ns_.load(std::memory_order_relaxed);
-  return last_ns != 0 && SteadyNow() - absl::FromUnixNanos(last_ns) < kShortageTime;
+  if (last_ns != 0 && SteadyNow() - absl::FromUnixNanos(last_ns) < kShortageTime) return true;
+  return !SpareDescriptor().valid();
 }
 
 }  // namespace normd::net

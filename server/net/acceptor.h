@@ -31,8 +31,8 @@ class Acceptor {
 
     // Takes a connection, whose descriptor does not block. `peer` is its address.
     virtual void OnAccepted(UniqueFd fd, const sockaddr_storage& peer, const ListeningSocket& listener) = 0;
-    // A connection was accepted and closed at once, because no descriptor is left for it: its peer learns of that
-    // instead of waiting.
+    // A connection was accepted and will be closed at once, because no descriptor is left for it: its peer learns of
+    // that instead of waiting.
     virtual void OnRefused() {}
     // Closes one of the owner's connections in favour of another. Returns whether there was one to close.
     virtual bool MakeRoom() { return false; }
@@ -56,7 +56,7 @@ class Acceptor {
   // Stops accepting, and closes the listeners. Idempotent.
   void Close();
 
-  // Whether a connection found no descriptor in the last two seconds.
+  // Whether a connection found no descriptor in the last two seconds, or none would now.
   bool is_short_of_descriptors() const;
 
  private:

@@ -94,19 +94,14 @@ std::vector<std::shared_ptr<Handler>> EventLoop::handlers() const {
   return all;
 }
 
-absl::Duration EventLoop::turn() const {
-  const int64_t began_ns = turn_began_ns_.load(std::memory_order_relaxed);
-  return began_ns == 0 ? absl::ZeroDuration() : SteadyNow() - absl::FromUnixNanos(began_ns);
-}
-
 void EventLoop::Serve() {
   thread_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   std::vector<epoll_event> events(kMaxEvents);
   while (!stopping_) {
-    turn_began_ns_.store(0, std::memory_order_relaxed);
+    load_.EndTurn();
     const int count = epoll_wait(epoll_fd_.get(), events.data(), kMaxEvents, SleepMilliseconds());
     now_ = SteadyNow();
-    turn_began_ns_.store(absl::ToUnixNanos(now_), std::memory_order_relaxed);
+    load_.BeginTurn(now_);
     work_began_ = now_;
     noted_ = absl::ZeroDuration();
     TakeEvents(absl::MakeConstSpan(events).first(static_cast<size_t>(std::max(count, 0))));

@@ -3,8 +3,9 @@
 // that they flush: at the end, so that what several deliver shares a write.
 // In the path: at the bottom; connections of RPCs, the admin listener and the registrar of shared memory are handlers.
 // Ownership: shares its handlers, which hold a pointer to it; outlives them.
-// Threads: Post, Run, IsCurrent, size, load, turn and serves are safe from any thread; the rest is the loop's own, but
-// for Open, Start and Stop. Before Start the thread that opened the loop stands for its thread.
+// Threads: Post, Run, IsCurrent, size and load are safe from any thread; the rest is the loop's own, but
+// for Open, Start and Stop. Before Start everything may be called by
+// the thread that opened the loop, and Run posts.
 #ifndef NORMD_SERVER_NET_EVENT_LOOP_H_
 #define NORMD_SERVER_NET_EVENT_LOOP_H_
 
@@ -103,11 +104,7 @@ class EventLoop {
 
   TimerHeap& timers() { return timers_; }
   LoopLoad& load() { return load_; }
-  // How long the present turn has lasted; zero while the loop sleeps.
-  absl::Duration turn() const;
-  // Whether its handlers are served: a turn takes milliseconds, and of a loop that has been at one for a second nobody
-  // knows whether it ever ends.
-  bool serves() const { return turn() < absl::Seconds(1); }
+  const LoopLoad& load() const { return load_; }
   // The time at which this turn began.
   absl::Time now() const { return now_; }
   // Memory for bytes that are read from any of the descriptors; they are gone with the next read.
@@ -125,8 +122,7 @@ class EventLoop {
   std::thread thread_;
   std::atomic<std::thread::id> thread_id_{};
   std::atomic<int> size_{0};
-  std::atomic<bool> woken_{false};         // whether wake_fd_ was written and not read yet
-  std::atomic<int64_t> turn_began_ns_{0};  // 0: the loop sleeps
+  std::atomic<bool> woken_{false};  // whether wake_fd_ was written and not read yet
   LoopLoad load_;
 
   Mutex mu_;

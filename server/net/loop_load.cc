@@ -1,11 +1,18 @@
 #include "server/net/loop_load.h"
 
+#include "server/base/steady_time.h"
+
 namespace normd::net {
 namespace {
 
 constexpr absl::Duration kSlowCallback = absl::Milliseconds(5);
 
 }  // namespace
+
+absl::Duration LoopLoad::turn() const {
+  const int64_t began_ns = turn_began_ns_.load(std::memory_order_relaxed);
+  return began_ns == 0 ? absl::ZeroDuration() : SteadyNow() - absl::FromUnixNanos(began_ns);
+}
 
 void LoopLoad::Note(absl::Duration callback) {
   const int64_t ns = absl::ToInt64Nanoseconds(callback);

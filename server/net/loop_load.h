@@ -20,10 +20,19 @@ class alignas(64) LoopLoad {
     absl::Duration busy;              // since the start
   };
 
+  void BeginTurn(absl::Time now) { turn_began_ns_.store(absl::ToUnixNanos(now), std::memory_order_relaxed); }
+  void EndTurn() { turn_began_ns_.store(0, std::memory_order_relaxed); }
+  // How long the present turn has lasted; zero between turns.
+  absl::Duration turn() const;
+  // Whether what waits for the thread is served: a turn takes milliseconds, and of a thread that has been at one for a
+  // second nobody knows whether it ever ends.
+  bool serves() const { return turn() < absl::Seconds(1); }
+
   void Note(absl::Duration callback);
   Stats Take();
 
  private:
+  std::atomic<int64_t> turn_began_ns_{0};  // 0: between turns
   std::atomic<int64_t> longest_callback_ns_{0};
   std::atomic<int64_t> slow_callbacks_{0};
   std::atomic<int64_t> busy_ns_{0};

@@ -26,6 +26,8 @@ constexpr absl::Duration kTableSweepInterval = absl::Seconds(1);
 // free of connections.
 constexpr absl::Duration kRefusedTime = absl::Seconds(1);
 constexpr size_t kMostRefused = 16;
+// What is read of a peer after its answer, so that the peer reads the answer.
+constexpr int64_t kMostDiscardedBytes = 64 << 10;
 constexpr absl::Duration kWarningInterval = absl::Minutes(1);
 
 // Names a TCP peer as gRPC does: the brackets of IPv6 are percent-encoded, and IPv4 mapped to IPv6 is written as IPv4.
@@ -95,6 +97,7 @@ class AcceptLoop::RefusedConnection final : public net::Handler {
   const std::string why_;
   std::string received_;  // until the first call has come
   bool answered_ = false;
+  int64_t discarded_bytes_ = 0;  // since then
   net::Timer end_timer_;
 };
 
@@ -104,7 +107,11 @@ void AcceptLoop::RefusedConnection::OnEvents(uint32_t /*events*/) {
   const ssize_t got = recv(fd_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return loop_->Forget(this);
-  if (answered_) return;
+  if (answered_) {
+    discarded_bytes_ += got;
+    if (discarded_bytes_ > kMostDiscardedBytes) loop_->Forget(this);
+    return;
+  }
   received_.append(bytes, std::min(static_cast<size_t>(got), kPrefaceWindowBytes - received_.size()));
   const std::optional<uint32_t> call = FirstCall(received_);
   if (!call.has_value()) return;
@@ -137,7 +144,7 @@ void AcceptLoop::Stop() {
   loop_.Stop();
 }
 
-bool AcceptLoop::serves() const { return loop_.serves() && !acceptor_.is_short_of_descriptors(); }
+bool AcceptLoop::serves() const { return loop_.load().serves() && !acceptor_.is_short_of_descriptors(); }
 
 void AcceptLoop::OnAccepted(UniqueFd fd, const sockaddr_storage& peer, const net::ListeningSocket& listener) {
   Connection::Facts facts = {.fd = fd.get(),

@@ -38,13 +38,24 @@ RpcCall::~RpcCall() {
   presence_->Remove(place_);
 }
 
-void RpcCall::Begin(const CallHost& host) {
+void RpcCall::Begin(const CallHost& host, ConnectionPtr connection) {
   if (!presence_.has_value()) BePresent(host.live);
   host_ = host;
   arrival_time_ = SteadyNow();
-  connection().AddCall(arrival_time_);
+  connection_ = std::move(connection);
+  connection_->AddCall(arrival_time_);
   host_.live->CallArrived();
   place_ = presence_->Add(this);
+}
+
+void RpcCall::DropCallbacks() {
+  MutexLock lock(mu_);
+  on_size_ = nullptr;
+  on_read_ = nullptr;
+  on_over_ = nullptr;
+  writes_.clear();
+  written_ = nullptr;
+  finish_written_ = nullptr;
 }
 
 RequestOrigin RpcCall::origin() const {

@@ -1,5 +1,5 @@
 // One RPC, from its headers to its end: metadata, deadline, identity and trace; messages in, messages out, a status. A
-// unary call has one message each way. Two transports implement it: grpc/ (gRPC's completion queues) and native/
+// unary call has one message each way. Two transports implement it: grpc/ (gRPC's completion queues) and http2/
 // (nghttp2). What all calls share is here: queued writes, cuts, progress, traces and audits.
 // In the path: a transport makes it, the dispatcher gets it at the headers and hands it to the method's code, which
 // reads, writes and finishes.
@@ -70,7 +70,7 @@ class RpcCall : public std::enable_shared_from_this<RpcCall> {
   // The caller's deadline by SteadyNow; InfiniteFuture if the caller set none.
   virtual absl::Time deadline() const = 0;
   // The connection of the call, which lives as long as the call.
-  virtual Connection& connection() const = 0;
+  Connection& connection() const { return *connection_; }
   // What TLS says of the peer; never null.
   virtual const net::TlsPeerPtr& tls_peer() const = 0;
 
@@ -174,7 +174,7 @@ class RpcCall : public std::enable_shared_from_this<RpcCall> {
   void AddTrailer(std::string key, std::string value);
 
   // Ends the call after the queued writes. Later writes and finishes are dropped. `written`, if any, runs when the
-  // transport has taken the status, or is destroyed.
+  // transport has taken the status, or never will.
   void Finish(const absl::Status& status, Callback written = nullptr);
 
   // Does Write and Finish with OK at once, so that message and status leave in one packet.
@@ -200,7 +200,9 @@ class RpcCall : public std::enable_shared_from_this<RpcCall> {
   void BePresent(LiveCalls* live) { presence_.emplace(live); }
   // The headers have come: the call is counted, and found by `host.live`. Called once, before anybody else has the
   // call, which a shared_ptr owns.
-  void Begin(const CallHost& host);
+  void Begin(const CallHost& host, ConnectionPtr connection);
+  // Destroys the callbacks that have not run, which may look at the call. Called first in each destructor below.
+  void DropCallbacks();
   // The call is over, with an `end` as for WhenOver. Called once after Begin.
   void HandleOver(const absl::Status& end);
   // The transport has the size, or the message, that was asked for, or knows that none will come.
@@ -256,6 +258,7 @@ class RpcCall : public std::enable_shared_from_this<RpcCall> {
       presence_;   // first, so that it outlives all other members; the server waits for it
   CallHost host_;  // of null pointers before Begin
   LiveCalls::Place place_;
+  ConnectionPtr connection_;  // outlives the call's place
   CallPlace call_place_;
   absl::Time arrival_time_;
   // Constant once the call was let in or denied. Records of the call point to it.

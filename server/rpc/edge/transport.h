@@ -1,4 +1,4 @@
-// What turns connections into calls and back: gRPC's completion queues (grpc/) or our own HTTP/2 (native/).
+// What turns connections into calls and back: gRPC's completion queues (grpc/) or our own HTTP/2 (http2/).
 // In the path: between the accept loop, which makes connections, and the dispatcher, which gets their calls.
 // Threads: Start, Shutdown and Stop are called once each, from one thread; everything else is safe from any thread. A
 // transport has threads of its own, its queues; each connection belongs to one of them.
@@ -40,7 +40,7 @@ class RpcTransport {
   // Looks at all calls whose messages are on their way, from TransferWatch's thread: for what a transport cannot bound
   // as the bytes come.
   virtual void LookAt(const std::vector<std::shared_ptr<RpcCall>>& /*in_progress*/) {}
-  // Whether no queue is held up: see net::EventLoop::serves.
+  // Whether no queue is held up: see net::LoopLoad::serves.
   virtual bool serves() const = 0;
   // Ends the threads. REQUIRES: Shutdown was called, and no call exists.
   virtual void Stop() = 0;

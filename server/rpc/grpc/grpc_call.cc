@@ -49,7 +49,7 @@ void GrpcCall::HandleArrival(const CallHost& host) {
   over_tag_.Arm([this, self = shared_from_this()](bool) {
     HandleOver(context_.IsCancelled() ? CallerGoneError() : absl::OkStatus());
   });
-  Begin(host);
+  Begin(host, connection_);
 }
 
 void GrpcCall::VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const {

@@ -21,6 +21,8 @@ namespace normd::rpc {
 
 class GrpcCall final : public RpcCall {
  public:
+  ~GrpcCall() override { DropCallbacks(); }
+
   using OnArrival = absl::AnyInvocable<void(std::shared_ptr<GrpcCall>)>;
 
   // Waits for one RPC. `on_arrival` gets it at the headers, or null when the server shuts down. `host.live` counts the
@@ -31,7 +33,6 @@ class GrpcCall final : public RpcCall {
   const std::string& method() const override { return context_.method(); }
   void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const override;
   absl::Time deadline() const override;
-  Connection& connection() const override { return *connection_; }
   const net::TlsPeerPtr& tls_peer() const override { return tls_peer_; }
   void Cancel() override { context_.TryCancel(); }
 

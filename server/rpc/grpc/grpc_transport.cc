@@ -2,6 +2,7 @@
 
 #include <grpcpp/security/server_credentials.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -90,7 +91,6 @@ void SetTransportLimits(const RpcOptions& options, grpc::ServerBuilder& builder)
 
 absl::Status GrpcTransport::Start(const CallHost& calls, OnCall on_call) {
   calls_ = calls;
-  oversized_.Start();
   on_call_ = std::move(on_call);
   grpc::ServerBuilder builder;
   SetTransportLimits(*options_, builder);
@@ -114,6 +114,7 @@ absl::Status GrpcTransport::Start(const CallHost& calls, OnCall on_call) {
     for (int call = 0; call < kAcceptsPerQueue; ++call) Accept(queue);
     threads_.emplace_back([this, queue, load = &loads_[i]] { Serve(queue, load); });
   }
+  oversized_.Start();
   return absl::OkStatus();
 }
 
@@ -161,8 +162,10 @@ void GrpcTransport::Serve(grpc::ServerCompletionQueue* queue, net::LoopLoad* loa
   // Runs the event's callback, records its duration, and returns the time of its end.
   const auto run = [load](const Event& one) {
     const absl::Time began = SteadyNow();
+    load->BeginTurn(began);
     static_cast<Tag*>(one.tag)->Run(one.ok);
     const absl::Time ended = SteadyNow();
+    load->EndTurn();
     load->Note(ended - began);
     return ended;
   };
@@ -173,6 +176,11 @@ void GrpcTransport::Serve(grpc::ServerCompletionQueue* queue, net::LoopLoad* loa
     polled = ended;
     for (const Event& ready : TakeReady(*queue)) run(ready);
   }
+}
+
+bool GrpcTransport::serves() const {
+  return newcomers_.serves() &&
+         std::all_of(loads_.begin(), loads_.end(), [](const net::LoopLoad& load) { return load.serves(); });
 }
 
 QueueStats GrpcTransport::TakeStats() {

@@ -54,7 +54,7 @@ class GrpcTransport : public RpcTransport {
   void Drain() override;
   void Shutdown() override;
   void LookAt(const std::vector<std::shared_ptr<RpcCall>>& in_progress) override { oversized_.Look(in_progress); }
-  bool serves() const override { return newcomers_.serves(); }
+  bool serves() const override;
   void Stop() override;
   QueueStats TakeStats() override;
 

@@ -41,7 +41,7 @@ class Newcomers {
   void Stop();
 
   void Add(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection);
-  bool serves() const { return loop_.serves(); }
+  bool serves() const { return loop_.load().serves(); }
 
  private:
   class Newcomer;

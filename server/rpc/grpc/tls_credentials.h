@@ -1,7 +1,7 @@
 // gRPC's side of TLS: credentials that ask ServerCertificates for the current certificates at each handshake. gRPC's
 // own watcher of files (FileWatcherCertificateProvider) does not check that key and certificate belong together.
 // gRPC 1.51 speaks TLS 1.2 and 1.3 with AEAD suites only, and ends a connection whose ALPN does not agree on HTTP/2.
-// In the path: the accept loop hands a TCP connection to the acceptor that has these credentials.
+// In the path: Newcomers hands a TCP connection to the acceptor that has these credentials.
 // Ownership: borrows the certificates. Both must outlive the grpc::Server, which does not keep its credentials.
 // Threads: gRPC asks on the thread that hands over a connection. It must be one thread, because gRPC 1.51 reads its
 // newest certificates outside the lock under which it exchanges them.

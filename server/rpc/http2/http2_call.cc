@@ -49,9 +49,10 @@ Http2Call::Http2Call(std::shared_ptr<Http2Connection> connection, int32_t id)
       deadline_timer_([this] { OnDeadline(); }),
       reader_(connection_->options().max_message_bytes, connection_->buffers()) {}
 
-Http2Call::~Http2Call() { connection_->waiting_bytes().Release(waiting_bytes_); }
-
-Connection& Http2Call::connection() const { return *connection_; }
+Http2Call::~Http2Call() {
+  DropCallbacks();
+  connection_->waiting_bytes().Release(waiting_bytes_);
+}
 
 const net::TlsPeerPtr& Http2Call::tls_peer() const { return connection_->tls_peer(); }
 
@@ -400,7 +401,7 @@ void Http2Call::Deliver() {
   if (std::exchange(to_announce_, false)) {
     if (over()) return;
     announced_ = true;
-    Begin(connection_->call_host());
+    Begin(connection_->call_host(), connection_);
     connection_->Announce(Self());
   }
   const auto tell_end = [this] {

@@ -42,7 +42,6 @@ class Http2Call final : public RpcCall {
     headers_.VisitMetadata(visit);
   }
   absl::Time deadline() const override { return deadline_; }
-  Connection& connection() const override;
   const net::TlsPeerPtr& tls_peer() const override;
   void Cancel() override;
   bool over() const { return over_.load(std::memory_order_acquire); }

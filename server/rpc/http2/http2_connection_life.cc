@@ -25,6 +25,8 @@ constexpr double kControlFramesPerSecond = 2000;
 // How long a peer has to answer the PING of a drain, and how long one that was sent everything has to close.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
 constexpr absl::Duration kLingerTimeout = absl::Seconds(1);
+// What is read of a peer that was turned away, so that it reads the answer.
+constexpr int64_t kMostTurnedAwayBytes = 64 << 10;
 // The contents of the PING that tells when the peer has read the first GOAWAY.
 constexpr uint8_t kDrainPing[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
 
@@ -69,7 +71,11 @@ void Http2Connection::HearPreface() {
     Count(RefusedFor::kLeft);
     return Close();
   }
-  if (lingering_) return;
+  if (lingering_) {
+    discarded_bytes_ += got;
+    if (discarded_bytes_ > kMostTurnedAwayBytes) Close();
+    return;
+  }
   first_.append(scratch.data(), static_cast<size_t>(got));
   const std::string_view window = std::string_view(first_).substr(0, kPrefaceWindowBytes);
   const Preface spoken = is_tls() ? JudgeClientHello(window, first_.size()) : JudgePreface(window);

@@ -87,7 +87,7 @@ void Http2Transport::Shutdown() {
 }
 
 bool Http2Transport::serves() const {
-  return std::all_of(loops_.begin(), loops_.end(), [](const auto& loop) { return loop->serves(); });
+  return std::all_of(loops_.begin(), loops_.end(), [](const auto& loop) { return loop->load().serves(); });
 }
 
 void Http2Transport::Stop() {

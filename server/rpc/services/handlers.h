@@ -1,7 +1,7 @@
 // Makes the Route of a method from a handler that gets a parsed request, so that a service method reads as decode,
 // call, encode.
 // In the path: between the transport and the services.
-// Threads: a handler runs as transport/route.h says.
+// Threads: a handler runs as edge/route.h says.
 #ifndef NORMD_SERVER_RPC_SERVICES_HANDLERS_H_
 #define NORMD_SERVER_RPC_SERVICES_HANDLERS_H_
 

@@ -133,9 +133,9 @@ TEST_F(EventLoopTest, ATurnThatDoesNotEndShows) {
   });
   held.get_future().wait();
   const absl::Time begin = SteadyNow();
-  while (loop_.turn() < absl::Milliseconds(20)) ASSERT_LT(SteadyNow() - begin, absl::Seconds(10));
+  while (loop_.load().turn() < absl::Milliseconds(20)) ASSERT_LT(SteadyNow() - begin, absl::Seconds(10));
   release.set_value();
-  while (loop_.turn() != absl::ZeroDuration()) ASSERT_LT(SteadyNow() - begin, absl::Seconds(10));
+  while (loop_.load().turn() != absl::ZeroDuration()) ASSERT_LT(SteadyNow() - begin, absl::Seconds(10));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ class SilentCall final : public RpcCall {
 
   static std::shared_ptr<SilentCall> Make(const CallHost& host, ConnectionPtr connection, Reads reads) {
     auto call = std::make_shared<SilentCall>(std::move(connection), reads);
-    call->Begin(host);
+    call->Begin(host, call->connection_);
     return call;
   }
   SilentCall(ConnectionPtr connection, Reads reads) : connection_(std::move(connection)), reads_(reads) {}
@@ -27,7 +27,6 @@ class SilentCall final : public RpcCall {
   const std::string& method() const override { return method_; }
   void VisitMetadata(absl::FunctionRef<void(std::string_view, std::string_view)> /*visit*/) const override {}
   absl::Time deadline() const override { return absl::InfiniteFuture(); }
-  Connection& connection() const override { return *connection_; }
   const net::TlsPeerPtr& tls_peer() const override { return tls_peer_; }
   void Cancel() override {}
 

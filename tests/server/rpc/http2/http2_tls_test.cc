@@ -21,9 +21,9 @@
 namespace normd::rpc::http2 {
 namespace {
 
-class NativeTlsTest : public testing::Test {
+class Http2TlsTest : public testing::Test {
  protected:
-  NativeTlsTest() {
+  Http2TlsTest() {
     WriteFile(paths_.client_ca, ca_.certificate());
     WriteCertificate();
     auto opened = ServerCertificates::Open(paths_, absl::Hours(1), &clock_, {});
@@ -64,7 +64,7 @@ class NativeTlsTest : public testing::Test {
   std::unique_ptr<ServerCertificates> certificates_;
 };
 
-TEST_F(NativeTlsTest, MessagesOfAllSizesComeBackUnchanged) {
+TEST_F(Http2TlsTest, MessagesOfAllSizesComeBackUnchanged) {
   const auto server = Serve(false);
   const auto channel = Connect(*server);
   for (const size_t size : {size_t{0}, size_t{1}, size_t{16384}, size_t{65536}, size_t{100000}, size_t{20} << 20}) {
@@ -76,7 +76,7 @@ TEST_F(NativeTlsTest, MessagesOfAllSizesComeBackUnchanged) {
   }
 }
 
-TEST_F(NativeTlsTest, ThePeersNameIsItsFirstUriElseItsFirstDnsNameElseItsCommonName) {
+TEST_F(Http2TlsTest, ThePeersNameIsItsFirstUriElseItsFirstDnsNameElseItsCommonName) {
   const auto server = Serve(true);
   EXPECT_EQ(NameOf(*server, {.alternative_names = "DNS:a.test,URI:spiffe://test/one,URI:spiffe://test/two"}),
             "encrypted uri:spiffe://test/one");
@@ -85,7 +85,7 @@ TEST_F(NativeTlsTest, ThePeersNameIsItsFirstUriElseItsFirstDnsNameElseItsCommonN
   EXPECT_EQ(NameOf(*server, {.common_name = "trainer", .alternative_names = ""}), "encrypted cn:trainer");
 }
 
-TEST_F(NativeTlsTest, ClientsNeedACertificateOfTheCaWhereItIsRequired) {
+TEST_F(Http2TlsTest, ClientsNeedACertificateOfTheCaWhereItIsRequired) {
   const auto server = Serve(true);
   EXPECT_EQ(Ask(Connect(*server), {.method = "Unary", .body = "x", .deadline_ms = 2000}).code, 14);
   const TestCa other("Other CA");
@@ -95,7 +95,7 @@ TEST_F(NativeTlsTest, ClientsNeedACertificateOfTheCaWhereItIsRequired) {
 }
 
 // Who cannot connect asks the operator, who looks into the log.
-TEST_F(NativeTlsTest, TellsWhyAHandshakeFailed) {
+TEST_F(Http2TlsTest, TellsWhyAHandshakeFailed) {
   Mutex mu;
   std::vector<std::string> reasons;
   RpcOptions options = {.certificates = certificates_.get()};
@@ -127,14 +127,14 @@ TEST_F(NativeTlsTest, TellsWhyAHandshakeFailed) {
   EXPECT_TRUE(is_told("no application protocol"));
 }
 
-TEST_F(NativeTlsTest, WithoutTheRequirementACertificateIsStillVerified) {
+TEST_F(Http2TlsTest, WithoutTheRequirementACertificateIsStillVerified) {
   const auto server = Serve(false);
   EXPECT_EQ(Ask(Connect(*server), {.method = "Peer", .body = "x"}).body, "encrypted ");
   const TestCa other("Other CA");
   EXPECT_EQ(Ask(Connect(*server, other.Issue()), {.method = "Unary", .body = "x", .deadline_ms = 2000}).code, 14);
 }
 
-TEST_F(NativeTlsTest, ANewCertificateIsShownToNewConnections) {
+TEST_F(Http2TlsTest, ANewCertificateIsShownToNewConnections) {
   const auto server = Serve(false);
   RawTls before(server->target(), {});
   ASSERT_TRUE(before.Handshake());
@@ -145,7 +145,7 @@ TEST_F(NativeTlsTest, ANewCertificateIsShownToNewConnections) {
   EXPECT_NE(before.ServerSerial(), after.ServerSerial());
 }
 
-TEST_F(NativeTlsTest, OldVersionsOtherProtocolsAndWeakCiphersAreRefused) {
+TEST_F(Http2TlsTest, OldVersionsOtherProtocolsAndWeakCiphersAreRefused) {
   const auto server = Serve(false);
   EXPECT_TRUE(RawTls(server->target(), {.max_version = TLS1_2_VERSION}).Handshake());
   EXPECT_FALSE(RawTls(server->target(), {.max_version = TLS1_1_VERSION, .old_versions = true}).Handshake());
@@ -162,7 +162,7 @@ TEST_F(NativeTlsTest, OldVersionsOtherProtocolsAndWeakCiphersAreRefused) {
 }
 
 // RFC 8446, 6.1. Without it the client cannot tell this end from one that somebody on the way made.
-TEST_F(NativeTlsTest, AConnectionThatWasDrainedEndsWithCloseNotify) {
+TEST_F(Http2TlsTest, AConnectionThatWasDrainedEndsWithCloseNotify) {
   for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
     const auto server = Serve(false);
     RawTls client(server->target(), {.max_version = version});
@@ -183,7 +183,7 @@ bool Begin(RawTls& client) {
          client.Send(std::string("\0\0\0\4\0\0\0\0\0", http2::kFrameHeaderBytes)) && !client.Receive(9).empty();
 }
 
-TEST_F(NativeTlsTest, AFewNewKeysChangeNothing) {
+TEST_F(Http2TlsTest, AFewNewKeysChangeNothing) {
   const auto server = Serve(false);
   RawTls client(server->target(), {});
   ASSERT_TRUE(Begin(client));
@@ -200,7 +200,7 @@ TEST_F(NativeTlsTest, AFewNewKeysChangeNothing) {
 }
 
 // OpenSSL by itself reads on for as long as they come, and nobody else is served meanwhile.
-TEST_F(NativeTlsTest, NewKeysWithoutEndEndTheConnection) {
+TEST_F(Http2TlsTest, NewKeysWithoutEndEndTheConnection) {
   const auto server = Serve(false);
   RawTls client(server->target(), {});
   ASSERT_TRUE(Begin(client));
@@ -210,7 +210,7 @@ TEST_F(NativeTlsTest, NewKeysWithoutEndEndTheConnection) {
   EXPECT_EQ(Ask(Connect(*server), {.method = "Unary", .body = "x"}).code, 0);
 }
 
-TEST_F(NativeTlsTest, RecordsOfAByteWithoutEndEndTheConnection) {
+TEST_F(Http2TlsTest, RecordsOfAByteWithoutEndEndTheConnection) {
   const auto server = Serve(false);
   RawTls client(server->target(), {});
   ASSERT_TRUE(Begin(client));
@@ -221,7 +221,7 @@ TEST_F(NativeTlsTest, RecordsOfAByteWithoutEndEndTheConnection) {
   EXPECT_EQ(Ask(Connect(*server), {.method = "Unary", .body = "x"}).code, 0);
 }
 
-TEST_F(NativeTlsTest, AHandshakeThatIsNotFinishedIsClosed) {
+TEST_F(Http2TlsTest, AHandshakeThatIsNotFinishedIsClosed) {
   const auto server = Serve(false);
   RawTls silent(server->target(), {});
   EXPECT_TRUE(server->WaitForClosed(RefusedFor::kSetup, 1));

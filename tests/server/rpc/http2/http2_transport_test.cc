@@ -18,7 +18,7 @@
 namespace normd::rpc::http2 {
 namespace {
 
-TEST(NativeTransportTest, MessagesOfAllSizesComeBackUnchanged) {
+TEST(Http2TransportTest, MessagesOfAllSizesComeBackUnchanged) {
   EchoServer server;
   const auto channel = server.Connect();
   for (const size_t size : {size_t{0}, size_t{1}, size_t{1000}, size_t{16379}, size_t{16384}, size_t{65530},
@@ -31,14 +31,14 @@ TEST(NativeTransportTest, MessagesOfAllSizesComeBackUnchanged) {
   }
 }
 
-TEST(NativeTransportTest, TheLargestMessageComesBack) {
+TEST(Http2TransportTest, TheLargestMessageComesBack) {
   EchoServer server;
   const EchoReply reply = Ask(server.Connect(), {.method = "Unary", .body = Pattern(size_t{64} << 20)});
   EXPECT_EQ(reply.code, 0) << reply.message;
   EXPECT_TRUE(reply.body == Pattern(size_t{64} << 20));
 }
 
-TEST(NativeTransportTest, AMessageOverTheLimitIsRefusedAtItsPrefix) {
+TEST(Http2TransportTest, AMessageOverTheLimitIsRefusedAtItsPrefix) {
   EchoServer server({.max_message_bytes = 100000});
   const auto channel = server.Connect();
   const EchoReply reply = Ask(channel, {.method = "Unary", .body = Pattern(100001)});
@@ -49,7 +49,7 @@ TEST(NativeTransportTest, AMessageOverTheLimitIsRefusedAtItsPrefix) {
   EXPECT_EQ(Ask(channel, {.method = "Unary", .body = Pattern(100000)}).code, 0);
 }
 
-TEST(NativeTransportTest, ReadSizeTellsTheSizeBeforeTheMessageIsRead) {
+TEST(Http2TransportTest, ReadSizeTellsTheSizeBeforeTheMessageIsRead) {
   EchoServer server;
   const auto channel = server.Connect();
   EXPECT_EQ(Ask(channel, {.method = "Size", .body = ""}).body, "0 0") << "an empty message is one of a known size";
@@ -57,7 +57,7 @@ TEST(NativeTransportTest, ReadSizeTellsTheSizeBeforeTheMessageIsRead) {
   EXPECT_EQ(Ask(channel, {.method = "Size", .body = Pattern(5 << 20)}).body, "5242880 5242880");
 }
 
-TEST(NativeTransportTest, ErrorsArriveWithTheirMessageDetailsAndTrailers) {
+TEST(Http2TransportTest, ErrorsArriveWithTheirMessageDetailsAndTrailers) {
   EchoServer server;
   const EchoReply reply = Ask(server.Connect(), {.method = "Fail", .body = "x"});
   EXPECT_EQ(reply.code, 5);
@@ -66,7 +66,7 @@ TEST(NativeTransportTest, ErrorsArriveWithTheirMessageDetailsAndTrailers) {
   EXPECT_EQ(reply.trailers.find("x-why")->second, "asked");
 }
 
-TEST(NativeTransportTest, MetadataIsShownInOrderAndBinaryValuesAreDecoded) {
+TEST(Http2TransportTest, MetadataIsShownInOrderAndBinaryValuesAreDecoded) {
   EchoServer server;
   const EchoReply reply =
       Ask(server.Connect(), {.method = "Fields",
@@ -80,7 +80,7 @@ TEST(NativeTransportTest, MetadataIsShownInOrderAndBinaryValuesAreDecoded) {
   EXPECT_EQ(reply.trailers.find("x-trailer")->second, "a value");
 }
 
-TEST(NativeTransportTest, MetadataOverTheLimitIsRefused) {
+TEST(Http2TransportTest, MetadataOverTheLimitIsRefused) {
   EchoServer server({.max_metadata_bytes = 8000});
   const auto channel = server.Connect();
   const EchoReply reply =
@@ -91,7 +91,7 @@ TEST(NativeTransportTest, MetadataOverTheLimitIsRefused) {
   EXPECT_EQ(server.counts().calls.load(), 1);
 }
 
-TEST(NativeTransportTest, ADeadlineEndsACallOnBothSides) {
+TEST(Http2TransportTest, ADeadlineEndsACallOnBothSides) {
   EchoServer server;
   const auto channel = server.Connect();
   EXPECT_EQ(Ask(channel, {.method = "Hang", .body = "x", .deadline_ms = 100}).code, 4);
@@ -101,13 +101,13 @@ TEST(NativeTransportTest, ADeadlineEndsACallOnBothSides) {
   EXPECT_EQ(Ask(channel, {.method = "Unary", .body = "x"}).code, 0);
 }
 
-TEST(NativeTransportTest, TheServerMayCancelACall) {
+TEST(Http2TransportTest, TheServerMayCancelACall) {
   EchoServer server;
   EXPECT_EQ(Ask(server.Connect(), {.method = "Cancel", .body = "x"}).code, 1);
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().cancelled, 1));
 }
 
-TEST(NativeTransportTest, ACallTellsOnceThatItIsOver) {
+TEST(Http2TransportTest, ACallTellsOnceThatItIsOver) {
   EchoServer server;
   const auto channel = server.Connect();
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Ask(channel, {.method = "Unary", .body = "x"}).code, 0);
@@ -167,18 +167,18 @@ void ManyAtOnce(const EchoServer& server, const char* method, int count, size_t 
   }
 }
 
-TEST(NativeTransportTest, TwoThousandCallsAreInFlightOnOneConnection) {
+TEST(Http2TransportTest, TwoThousandCallsAreInFlightOnOneConnection) {
   EchoServer server({.max_concurrent_streams = 4000});
   ManyAtOnce(server, "Unary", 2000, 1000);
   ManyAtOnce(server, "Worker", 2000, 1000);
 }
 
-TEST(NativeTransportTest, ClientsWaitWhereStreamsAreFew) {
+TEST(Http2TransportTest, ClientsWaitWhereStreamsAreFew) {
   EchoServer server({.queues = 2, .max_concurrent_streams = 4});
   ManyAtOnce(server, "Unary", 200, 200000);
 }
 
-TEST(NativeTransportTest, AStreamEchoesManyMessagesInTurnAndAtOnce) {
+TEST(Http2TransportTest, AStreamEchoesManyMessagesInTurnAndAtOnce) {
   EchoServer server;
   const auto channel = server.Connect();
   grpc::GenericStub stub(channel);
@@ -250,7 +250,7 @@ class UnansweredCall {
   std::optional<Poller> poller_;
 };
 
-TEST(NativeTransportTest, ACancelledCallIsOverAtOnce) {
+TEST(Http2TransportTest, ACancelledCallIsOverAtOnce) {
   EchoServer server;
   UnansweredCall call(server, "/echo.Echo/Hang");
   call.context().TryCancel();
@@ -258,7 +258,7 @@ TEST(NativeTransportTest, ACancelledCallIsOverAtOnce) {
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().cancelled, 1));
 }
 
-TEST(NativeTransportTest, AnEndedConnectionEndsItsCalls) {
+TEST(Http2TransportTest, AnEndedConnectionEndsItsCalls) {
   EchoServer server;
   {
     UnansweredCall call(server, "/echo.Echo/Idle");
@@ -269,7 +269,7 @@ TEST(NativeTransportTest, AnEndedConnectionEndsItsCalls) {
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().cancelled, 1));
 }
 
-TEST(NativeTransportTest, AStreamWhosePeerLeavesInItsMiddleEnds) {
+TEST(Http2TransportTest, AStreamWhosePeerLeavesInItsMiddleEnds) {
   EchoServer server;
   {
     // This peer writes many messages and lets none of their echoes through.
@@ -285,7 +285,7 @@ TEST(NativeTransportTest, AStreamWhosePeerLeavesInItsMiddleEnds) {
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().destroyed, 1));
 }
 
-TEST(NativeTransportTest, StatsTellOfCallbacks) {
+TEST(Http2TransportTest, StatsTellOfCallbacks) {
   EchoServer server({.queues = 2});
   EXPECT_EQ(Ask(server.Connect(), {.method = "Unary", .body = "x"}).code, 0);
   const QueueStats stats = server.transport().TakeStats();
