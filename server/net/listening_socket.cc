@@ -50,6 +50,18 @@ ListeningSocket::~ListeningSocket() {
   if (fd_ >= 0) close(fd_);
 }
 
+SocketFile::SocketFile(std::string path) : path_(std::move(path)) {
+  struct stat info {};
+  if (lstat(path_.c_str(), &info) != 0) return;
+  device_ = info.st_dev;
+  inode_ = info.st_ino;
+}
+
+bool SocketFile::IsThere() const {
+  struct stat info {};
+  return lstat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_;
+}
+
 int ListeningSocket::port() const { return is_unix_ ? 1 : BoundPort(fd_); }
 
 absl::StatusOr<std::vector<ListeningSocket>> Listen(const std::string& address) {

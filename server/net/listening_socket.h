@@ -4,6 +4,7 @@
 #ifndef NORMD_SERVER_NET_LISTENING_SOCKET_H_
 #define NORMD_SERVER_NET_LISTENING_SOCKET_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,21 @@ class ListeningSocket {
  private:
   int fd_;
   bool is_unix_;
+};
+
+// The file by which clients find a Unix socket that listens. Immutable.
+class SocketFile {
+ public:
+  // REQUIRES: a socket is bound to `path`.
+  explicit SocketFile(std::string path);
+
+  // Whether clients still find the socket: somebody may have removed the file, or have put another in its place.
+  bool IsThere() const;
+
+ private:
+  std::string path_;
+  uint64_t device_ = 0;
+  uint64_t inode_ = 0;
 };
 
 // Listens on an address such as "127.0.0.1:8001", "[::1]:0", "localhost:8001" or "unix:/run/normd.sock". The sockets

@@ -55,6 +55,7 @@ class RpcServer::State {
     for (const std::string& address : options_.listeners) {
       NORMD_ASSIGN_OR_RETURN(std::vector<net::ListeningSocket> bound, net::Listen(address));
       ports_.push_back(bound.front().port());
+      if (bound.front().is_unix()) socket_files_.emplace_back(address.substr(net::kUnixPrefix.size()));
       for (net::ListeningSocket& socket : bound) sockets.push_back(std::move(socket));
     }
     if (absl::Status status = dispatcher_.Start(transport_.get()); !status.ok()) {
@@ -94,7 +95,10 @@ class RpcServer::State {
 
   const std::vector<int>& ports() const { return ports_; }
   rpc::HealthService& health() { return health_; }
-  bool Serves() const { return accept_loop_.serves() && transport_->serves(); }
+  bool Serves() const {
+    return accept_loop_.serves() && transport_->serves() &&
+           std::all_of(socket_files_.begin(), socket_files_.end(), [](const auto& file) { return file.IsThere(); });
+  }
   ConnectionStats connections() const { return connections_.stats(); }
   std::map<std::string, int64_t> bytes_by_tenant() const { return admission_.bytes_by_tenant(); }
   WaitStats waiting_reads() const { return read_limiter_.wait_stats(); }
@@ -175,7 +179,9 @@ class RpcServer::State {
                                &connections_,
                                transport_.get()};
   Engine* const engine_;
+  // Constant after Start.
   std::vector<int> ports_;
+  std::vector<net::SocketFile> socket_files_;
   std::once_flag shutdown_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -121,6 +123,18 @@ TEST(ConnectionsE2eTest, SurvivesTheEndOfDescriptors) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(AnswersWithin(server, seconds(20)));
   EXPECT_TRUE(Eventually([&] { return server.server().Serves(); }));
+}
+
+TEST(ConnectionsE2eTest, AServerWhoseSocketFileIsGoneDoesNotServe) {
+  const std::string path = testing::TempDir() + "/normd-gone-" + std::to_string(getpid()) + ".sock";
+  TestServer server({.listeners = {"unix:" + path}});
+  EXPECT_TRUE(server.server().Serves());
+  ASSERT_EQ(std::rename(path.c_str(), (path + ".old").c_str()), 0);
+  EXPECT_FALSE(server.server().Serves());
+  std::ofstream(path) << "something else";
+  EXPECT_FALSE(server.server().Serves());
+  ASSERT_EQ(std::rename((path + ".old").c_str(), path.c_str()), 0);
+  EXPECT_TRUE(server.server().Serves());
 }
 
 TEST(ConnectionsE2eTest, ClosesWhoeverDoesNotFinishTheSetUp) {
