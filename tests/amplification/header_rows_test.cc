@@ -26,6 +26,9 @@ struct Fields {
 std::vector<Fields> AllFields() {
   const std::string commas = Literal("x" + std::string(7'990, 'x') + "-bin", std::string(7'990, ','));
   const std::string table_field = Literal("k", std::string(3'900, 'v'), kIndexing);
+  // HTTP's rules have a field with such a value ignored.
+  const std::string table_ignored = Literal("k", std::string(3'899, 'v') + '\x01', kIndexing);
+  const std::string breaking = Literal("connection", "keep-alive");
   const std::string table_commas = Literal(std::string(1'900, 'k') + "-bin", std::string(1'900, ','), kIndexing);
   std::vector<Fields> all = {
       {"none", "", ""},
@@ -39,6 +42,9 @@ std::vector<Fields> AllFields() {
       {"of 3.9 KiB from the table, 4 times", table_field, Repeated(Indexed(kNewestIndex), 4)},
       {"of 3.9 KiB from the table, 16 times", table_field, Repeated(Indexed(kNewestIndex), 16)},
       {"of 3.9 KiB from the table, 256 KiB", table_field, Repeated(Indexed(kNewestIndex), kLargeFrameBytes)},
+      {"ignored, of 3.9 KiB from the table, 60 KB", table_ignored, Repeated(Indexed(kNewestIndex), 60'000)},
+      {"behind one that HTTP/2 refuses, of 3.9 KiB, 60 KB", table_field,
+       breaking + Repeated(Indexed(kNewestIndex), 60'000)},
       {"of the static table, 300 times", "", Repeated(Indexed(16), 300)},
       {"of the static table, 256 KiB", "", Repeated(Indexed(16), kLargeFrameBytes)},
       {"literal, 15 KB", "", Literal("x", std::string(15'000, 'v'))},
@@ -59,7 +65,7 @@ std::vector<Fields> AllFields() {
       {"content-type, 300 times", "", Repeated(Literal("content-type", "application/grpc"), 300)},
       {"content-length, twice", "", Repeated(Literal("content-length", "1"), 2)},
       {"cookie, 300 times", "", Repeated(Literal("cookie", "a=b"), 300)},
-      {"connection, which HTTP/2 refuses", "", Literal("connection", "keep-alive")},
+      {"connection, which HTTP/2 refuses", "", breaking},
       {"upper case, which HTTP/2 refuses", "", Repeated(Literal("X", "x"), 300)},
       {"an index that is not there", "", Indexed(4'000)},
       {"an integer without end", "", "\xFF" + std::string(200, '\xFF')},

@@ -66,18 +66,21 @@ void Http2Call::Wake() {
 // ---- What nghttp2 tells of the stream ----
 
 bool Http2Call::AddField(std::string_view name, std::string_view value) {
-  if (broken_ || !Follows(rules_.AddHeader(name, value), name)) return true;
-  if (headers_.Add(name, value)) return true;
-  connection_->counts().CountRefusal(TransportRefusal::kTooLarge);
-  return false;
+  // Before anything else, so that fields which are ignored, and those of a broken request, have an end, too.
+  if (!headers_.Count(name, value)) return RefuseFields();
+  if (!broken_ && Follows(rules_.AddHeader(name, value), name)) headers_.Add(name, value);
+  return true;
 }
 
 bool Http2Call::AllowTrailer(std::string_view name, std::string_view value) {
-  if (broken_) return true;
-  if (over() || end_.has_value()) return false;  // nobody waits for the rest of a request that was answered
-  if (!Follows(rules_.AddTrailer(name, value), name)) return true;
-  if (headers_.CountTrailer(name, value)) return true;
-  connection_->counts().CountRefusal(TransportRefusal::kTooLarge);
+  if (!broken_ && (over() || end_.has_value())) return false;  // nobody waits for the rest of an answered request
+  if (!headers_.CountTrailer(name, value)) return RefuseFields();
+  if (!broken_) Follows(rules_.AddTrailer(name, value), name);
+  return true;
+}
+
+bool Http2Call::RefuseFields() {
+  if (!broken_) connection_->counts().CountRefusal(TransportRefusal::kTooLarge);
   return false;
 }
 

@@ -102,6 +102,8 @@ class Http2Call final : public RpcCall {
   void Wake();
   // Breaks the request off where a field breaks the rules. Returns whether the field is to be kept.
   bool Follows(HttpRules::Verdict verdict, std::string_view name);
+  // Counts a request that has too many fields. Returns false.
+  bool RefuseFields();
   // Ends the call, with all that waits for it; `end` is as for HandleOver.
   void EndCall(absl::Status end);
   // Answers in the place of the services, and ends the call.

@@ -28,9 +28,13 @@ bool IsProtocolField(std::string_view name) {
 
 }  // namespace
 
-bool RequestHeaders::Add(std::string_view name, std::string_view value) {
+bool RequestHeaders::Count(std::string_view name, std::string_view value) {
   bytes_ += BytesOf(name.size(), value.size());
-  if (bytes_ > max_bytes_) return bytes_ <= kHopelessFactor * max_bytes_;
+  return bytes_ <= kHopelessFactor * max_bytes_;
+}
+
+void RequestHeaders::Add(std::string_view name, std::string_view value) {
+  if (bytes_ > max_bytes_) return;
   if (name.starts_with(':')) {
     if (name == ":path") path_ = value;
     if (name == ":method") is_post_ = value == "POST";
@@ -45,7 +49,6 @@ bool RequestHeaders::Add(std::string_view name, std::string_view value) {
   } else if (!IsProtocolField(name)) {
     Keep(name, value);
   }
-  return true;
 }
 
 bool RequestHeaders::CountTrailer(std::string_view name, std::string_view value) {

@@ -29,9 +29,11 @@ class RequestHeaders {
 
   explicit RequestHeaders(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Adds a field. Beyond the limit fields are counted and not kept. Returns false when they are so far beyond it that
-  // the stream should be reset.
-  bool Add(std::string_view name, std::string_view value);
+  // Counts a field that was decoded, also one that is not added: each cost its decoding. Returns false when the fields
+  // are so far beyond the limit that the stream should be reset.
+  bool Count(std::string_view name, std::string_view value);
+  // Takes what a field that was counted says. Beyond the limit none is kept.
+  void Add(std::string_view name, std::string_view value);
   // Counts a field of the request's trailers, which mean nothing to gRPC and are not kept. Returns false when headers
   // and trailers together are over the limit. Takes no part in Judge.
   bool CountTrailer(std::string_view name, std::string_view value);

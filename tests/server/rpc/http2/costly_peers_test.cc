@@ -18,8 +18,8 @@ namespace {
 constexpr uint8_t kEndOfTrailers = RawHttp2::kEndHeaders | RawHttp2::kEndStream;
 
 // HPACK: a field of 4,000 bytes, which enters the table.
-std::string TableField() {
-  return std::string("\x40\1y\x7F\xA1\x1E", 6) + std::string(4000, 'y');  // 127 + 33 + 30 * 128
+std::string TableField(char last = 'y') {
+  return std::string("\x40\1y\x7F\xA1\x1E", 6) + std::string(3999, 'y') + last;  // 127 + 33 + 30 * 128
 }
 
 // HPACK: the newest field of the table, again and again; a byte each.
@@ -45,6 +45,21 @@ TEST_F(CostlyPeersTest, TrailersThatExpandEndTheirCall) {
   EXPECT_TRUE(EchoServer::WaitFor(server_.counts().cancelled, 1));
   EXPECT_EQ(refused(TransportRefusal::kTooLarge), 1);
   ExpectServed();
+}
+
+// They are not looked at for what they say, but each was decoded, and its characters were.
+TEST_F(CostlyPeersTest, FieldsThatAreIgnoredCount) {
+  for (const bool as_trailers : {false, true}) {
+    const int64_t before = refused(TransportRefusal::kTooLarge);
+    RawHttp2 peer(server_.target());
+    peer.SendPreface();
+    const std::string headers = CallHeaders("/echo.Echo/Idle") + TableField('\x01');
+    if (as_trailers) peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, headers);
+    peer.SendFrame(RawHttp2::kHeaders, kEndOfTrailers, 1, (as_trailers ? "" : headers) + Repeated(10000));
+    EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(5000))) << as_trailers;
+    EXPECT_EQ(refused(TransportRefusal::kTooLarge), before + 1) << as_trailers;
+    ExpectServed();
+  }
 }
 
 TEST_F(CostlyPeersTest, SmallTrailersMeanNothing) {
