@@ -1,6 +1,8 @@
-# What builds with a sanitizer leave out, and why: the only list. Included by tests/CMakeLists.txt; tests/ci_test.py
-# fails where a pattern names no test. All of it is in the release build's tests. A sanitizer is for code of ours whose memory
-# or threads it sees nowhere else; another sweep of numbers through the same loops shows it nothing.
+# What builds with a sanitizer leave out, and why: the only list, but for sources of server_test, which are in
+# server/sanitizers.cmake, so that the kernels' tests need not run again for a change there. Included by
+# tests/CMakeLists.txt; tests/ci_test.py fails where a pattern names no test. All of it is in the release build's tests.
+# A sanitizer is for code of ours whose memory or threads it sees nowhere else; another sweep of numbers through the same
+# loops shows it nothing.
 
 # Labels of CTest. Programs that have one are configured, so that clang-tidy sees their sources, but neither built nor
 # run.
@@ -44,18 +46,6 @@ normd_leave_out(address kernels GoldenTest.* */AccuracyTest.* */IdentitiesTest.*
 normd_leave_out(address kernels OracleTest.* OracleStateTest.* WideTest.* AccuracyComparisonTest.*)
 # Of the emulated GPUs the newest has ways of its own (clusters), and 8.9 has those of 8.0.
 normd_leave_out(address device */DeviceShapesTest.*/sm_89)
-
-# Sources of server_test in which one thread alone runs, so that the thread sanitizer has nothing to compare; e2e_test
-# has the same code in a server with all its threads. A regular expression of paths.
-if(NORMD_SANITIZE STREQUAL "thread")
-  string(CONCAT NORMD_SOURCES_LEFT_OUT_OF_server
-    "/server/(config|config_file|make_token|option_help|option_sources|service_manager"
-    "|admin/(exposition|http_request|status_report)"
-    "|base/(clock|errors|lru|nearest_name|regular_file|slice|tenant_quotas|traceparent)"
-    "|engine/engine_refusals|obs/(session_drifts|tenant_metrics)|rpc/codec/[a-z_]+"
-    "|security/(certificates|content_memory|pattern|policy_file|readme_policy|token_list)"
-    "|session/(running_state|session_checks|session_key|record/[a-z_]+))_test[.]cc$")
-endif()
 
 # normd_discover_tests(PROGRAM FOLDER LABEL TIMEOUT): entries in CTest for the tests of a GoogleTest program.
 function(normd_discover_tests program folder label timeout)

@@ -1,0 +1,11 @@
+# Sources of server_test in which one thread alone runs, so that the thread sanitizer has nothing to compare; e2e_test
+# has the same code in a server with all its threads. A regular expression of paths.
+if(NORMD_SANITIZE STREQUAL "thread")
+  string(CONCAT NORMD_SOURCES_LEFT_OUT_OF_server
+    "/server/(config|config_file|make_token|option_help|option_sources|service_manager"
+    "|admin/(exposition|http_request|status_report)"
+    "|base/(clock|errors|lru|nearest_name|regular_file|slice|tenant_quotas|traceparent)"
+    "|engine/engine_refusals|obs/(session_drifts|tenant_metrics)|rpc/codec/[a-z_]+"
+    "|security/(certificates|content_memory|pattern|policy_file|readme_policy|token_list)"
+    "|session/(running_state|session_checks|session_key|record/[a-z_]+))_test[.]cc$")
+endif()
