@@ -146,5 +146,13 @@ def dashboard():
     }
 
 
+def text(value):
+    """An entry of the dashboard, and a panel, on each line: a changed panel is a changed line."""
+    entries = {key: json.dumps(entry, ensure_ascii=False) for key, entry in value.items()}
+    lines = ",\n".join(json.dumps(panel, ensure_ascii=False) for panel in value["panels"])
+    entries["panels"] = f"[\n{lines}\n]"
+    return "{\n" + ",\n".join(f'"{key}": {entry}' for key, entry in entries.items()) + "\n}"
+
+
 if __name__ == "__main__":
-    print(json.dumps(dashboard(), indent=1, ensure_ascii=False))
+    print(text(dashboard()))
