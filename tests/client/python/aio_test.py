@@ -41,6 +41,11 @@ def test_functions_have_the_arguments_of_the_methods(name):
     assert function == method
 
 
+def test_a_method_takes_no_other_client():
+    with normd.connect("127.0.0.1:1") as client, pytest.raises(TypeError, match="unexpected keyword argument 'client'"):
+        client.scale_norm(np.ones(4), client=client)
+
+
 def test_many_calls_at_once_give_what_one_gives(server, client, random):
     xs = [random.standard_normal((rows, 1024)).astype(np.float32) for rows in (1, 4, 64, 300)]
     expected = [client.layer_norm(x, 1024) for x in xs]

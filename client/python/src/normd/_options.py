@@ -112,8 +112,10 @@ class Options(CallOptions, total=False):
     eps_mode: "inside_sqrt", "add_to_root" or "clamp_root": where eps enters the divisor.
     cast_order: "affine_then_cast" (default) or "cast_then_affine" (LLaMA, ONNX), for float16 and bfloat16.
     weight_offset: 1 adds one to the weight (Gemma).
+    client: of the functions of the package, which are no methods: the client that is called, not the default one.
     """
 
+    client: Any
     eps_mode: Optional[str]
     cast_order: Optional[str]
     weight_offset: float

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Mapping, Optio
 
 import numpy as np
 
-from normd import _calls, client as blocking, session as blocking_session
+from normd import _calls, _operators, client as blocking_client, session as blocking_session
 from normd._arrays import A
 from normd._awaiting import AioTransport
 from normd._core import DEADLINE, Core, Moments
 from normd._files import Path, Progress, normalize_file
+from normd._operators import awaited
 from normd._proto import normalizer_pb2
-from normd._options import CallOptions, Options, SessionOptions, SpecOptions, Step
+from normd._options import CallOptions, SessionOptions, SpecOptions, Step
 from normd._request import NormalizeCall, Target
 from normd._results import Result, StateResult
 from normd._retry import RetryOptions
@@ -73,118 +74,15 @@ class Client:
 
     # ---- Operators
 
-    async def layer_norm(
-        self,
-        x: A,
-        normalized_shape: Shape,
-        weight: Any = None,
-        bias: Any = None,
-        eps: float = 1e-5,
-        **options: Unpack[Options],
-    ) -> A:
-        return await self._core.operate(_calls.layer_norm, x, (weight, bias), (normalized_shape, eps), options)
-
-    async def rms_norm(
-        self,
-        x: A,
-        normalized_shape: Shape,
-        weight: Any = None,
-        eps: Optional[float] = None,
-        **options: Unpack[Options],
-    ) -> A:
-        return await self._core.operate(_calls.rms_norm, x, (weight,), (normalized_shape, eps), options)
-
-    async def group_norm(
-        self,
-        x: A,
-        num_groups: int,
-        weight: Any = None,
-        bias: Any = None,
-        eps: float = 1e-5,
-        *,
-        layout: str = "channels_first",
-        **options: Unpack[Options],
-    ) -> A:
-        return await self._core.operate(_calls.group_norm, x, (weight, bias), (num_groups, eps, layout), options)
-
-    async def instance_norm(
-        self,
-        x: A,
-        running_mean: Any = None,
-        running_var: Any = None,
-        weight: Any = None,
-        bias: Any = None,
-        use_input_stats: bool = True,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
-        *,
-        layout: str = "channels_first",
-        **options: Unpack[Options],
-    ) -> A:
-        parameters = (weight, bias, running_mean, running_var)
-        return await self._core.operate(_calls.instance_norm, x, parameters, (use_input_stats, eps, layout), options)
-
-    async def batch_norm(
-        self,
-        x: A,
-        running_mean: Any,
-        running_var: Any,
-        weight: Any = None,
-        bias: Any = None,
-        training: bool = False,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
-        *,
-        layout: str = "channels_first",
-        **options: Unpack[Options],
-    ) -> A:
-        parameters, attributes = (weight, bias, running_mean, running_var), (training, eps, layout)
-        if training:
-            return await _calls.batch_norm_step(self._core, x, parameters, attributes, momentum, options)
-        return await self._core.operate(_calls.batch_norm, x, parameters, attributes, options)
-
-    async def p_rms_norm(
-        self,
-        x: A,
-        p: Optional[float] = None,
-        weight: Any = None,
-        bias: Any = None,
-        eps: float = 1e-6,
-        *,
-        k: Optional[int] = None,
-        **options: Unpack[Options],
-    ) -> A:
-        return await self._core.operate(_calls.p_rms_norm, x, (weight, bias), (p, k, eps), options)
-
-    async def scale_norm(
-        self, x: A, weight: Any = None, bias: Any = None, eps: float = 1e-5, **options: Unpack[Options]
-    ) -> A:
-        return await self._core.operate(_calls.scale_norm, x, (weight, bias), (eps,), options)
-
-    async def lp_norm(
-        self,
-        x: A,
-        p: float = 2.0,
-        dim: Union[int, Sequence[int], None] = 1,
-        eps: float = 1e-12,
-        **options: Unpack[Options],
-    ) -> A:
-        return await self._core.operate(_calls.lp_norm, x, (), (p, dim, eps), options)
-
-    async def power_norm(
-        self,
-        x: A,
-        running_phi: Any = None,
-        weight: Any = None,
-        bias: Any = None,
-        training: bool = False,
-        eps: float = 1e-5,
-        *,
-        num_groups: int = 1,
-        **options: Unpack[Options],
-    ) -> A:
-        parameters, attributes = (weight, bias, None, running_phi), (training, eps, num_groups)
-        return await self._core.operate(_calls.power_norm, x, parameters, attributes, options)
+    layer_norm = awaited(_operators.layer_norm)
+    rms_norm = awaited(_operators.rms_norm)
+    group_norm = awaited(_operators.group_norm)
+    instance_norm = awaited(_operators.instance_norm)
+    batch_norm = awaited(_operators.batch_norm)
+    p_rms_norm = awaited(_operators.p_rms_norm)
+    scale_norm = awaited(_operators.scale_norm)
+    lp_norm = awaited(_operators.lp_norm)
+    power_norm = awaited(_operators.power_norm)
 
     # ---- Any spec, batches, moments, files
 
@@ -344,6 +242,6 @@ def _take_docstrings(into: Any, source: Any) -> None:
             method.__doc__ = getattr(getattr(source, name, None), "__doc__", None)
 
 
-_take_docstrings(Client, blocking.Client)
+_take_docstrings(Client, blocking_client.Client)
 _take_docstrings(Session, blocking_session.Session)
-connect.__doc__ = blocking.connect.__doc__
+connect.__doc__ = blocking_client.connect.__doc__

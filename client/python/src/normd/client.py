@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequen
 
 import numpy as np
 
-from normd import _calls
-from normd._arrays import A
+from normd import _calls, _operators
 from normd._blocking import BlockingTransport
 from normd._core import DEADLINE, Core, Moments
 from normd._files import Path, Progress, normalize_file
-from normd._options import Options, SpecOptions, add_keywords
+from normd._operators import blocking
+from normd._options import SpecOptions
 from normd._proto import normalizer_pb2
 from normd._request import NormalizeCall, Target
 from normd._results import Result
@@ -83,169 +83,15 @@ class Client:
 
     # ---- Operators
 
-    def layer_norm(
-        self,
-        x: A,
-        normalized_shape: Shape,
-        weight: Any = None,
-        bias: Any = None,
-        eps: float = 1e-5,
-        **options: Unpack[Options],
-    ) -> A:
-        """y = (x - mean) / sqrt(variance + eps) * weight + bias over the trailing axes `normalized_shape`.
-
-        x, y: [*, *normalized_shape]; weight, bias: normalized_shape.
-        InvalidArgument where x does not end in normalized_shape, or a parameter has another shape.
-        """
-        return run(self._core.operate(_calls.layer_norm, x, (weight, bias), (normalized_shape, eps), options))
-
-    def rms_norm(
-        self,
-        x: A,
-        normalized_shape: Shape,
-        weight: Any = None,
-        eps: Optional[float] = None,
-        **options: Unpack[Options],
-    ) -> A:
-        """y = x / sqrt(mean(x^2) + eps) * weight over the trailing axes `normalized_shape`.
-
-        x, y: [*, *normalized_shape]; weight: normalized_shape. eps None, as in torch: 2^-23, for float64
-        2^-52.
-        InvalidArgument where x does not end in normalized_shape, or weight has another shape.
-        """
-        return run(self._core.operate(_calls.rms_norm, x, (weight,), (normalized_shape, eps), options))
-
-    def group_norm(
-        self,
-        x: A,
-        num_groups: int,
-        weight: Any = None,
-        bias: Any = None,
-        eps: float = 1e-5,
-        *,
-        layout: str = "channels_first",
-        **options: Unpack[Options],
-    ) -> A:
-        """y = (x - mean) / sqrt(variance + eps) * weight + bias for each sample and group of C / num_groups channels.
-
-        x, y: [N, C, *] (layout="channels_last": [N, *, C]); weight, bias: [C]. InvalidArgument where num_groups does
-        not divide C, or a parameter has another length.
-        """
-        return run(self._core.operate(_calls.group_norm, x, (weight, bias), (num_groups, eps, layout), options))
-
-    def instance_norm(
-        self,
-        x: A,
-        running_mean: Any = None,
-        running_var: Any = None,
-        weight: Any = None,
-        bias: Any = None,
-        use_input_stats: bool = True,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
-        *,
-        layout: str = "channels_first",
-        **options: Unpack[Options],
-    ) -> A:
-        """y = (x - mean) / sqrt(variance + eps) * weight + bias for each sample and channel, over the spatial axes.
-
-        x, y: [N, C, *] (layout="channels_last": [N, *, C]); the rest: [C]. With use_input_stats=False the given running
-        statistics are used instead of those of x. Running statistics that move with x are kept by a session:
-        InvalidArgument where they are given together with use_input_stats=True, and `momentum` has no effect.
-        InvalidArgument, too, where a parameter has another length.
-        """
-        parameters = (weight, bias, running_mean, running_var)
-        return run(self._core.operate(_calls.instance_norm, x, parameters, (use_input_stats, eps, layout), options))
-
-    def batch_norm(
-        self,
-        x: A,
-        running_mean: Any,
-        running_var: Any,
-        weight: Any = None,
-        bias: Any = None,
-        training: bool = False,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
-        *,
-        layout: str = "channels_first",
-        **options: Unpack[Options],
-    ) -> A:
-        """y = (x - mean) / sqrt(variance + eps) * weight + bias for each channel.
-
-        x, y: [N, C, *] (layout="channels_last": [N, *, C]); the rest: [C]. training=False uses the given running
-        statistics, both of which are needed. training=True uses those of the batch, and then moves running_mean and
-        running_var, where given, in place, as torch does: (1 - momentum) * old + momentum * new, the variance unbiased.
-        A `session` keeps them on the server instead, where every step counts once. InvalidArgument where a parameter
-        has another length, statistics are missing, or those that are to move are no writable array of floats.
-        """
-        parameters, attributes = (weight, bias, running_mean, running_var), (training, eps, layout)
-        if training:
-            return run(_calls.batch_norm_step(self._core, x, parameters, attributes, momentum, options))
-        return run(self._core.operate(_calls.batch_norm, x, parameters, attributes, options))
-
-    def p_rms_norm(
-        self,
-        x: A,
-        p: Optional[float] = None,
-        weight: Any = None,
-        bias: Any = None,
-        eps: float = 1e-6,
-        *,
-        k: Optional[int] = None,
-        **options: Unpack[Options],
-    ) -> A:
-        """y = x / sqrt(mean of the first k x^2 + eps) * weight + bias over the d elements of the last axis.
-
-        x, y: [*, d]; weight, bias: [d]. Either p in (0, 1], for k = p * d rounded up, or k itself. InvalidArgument
-        where p or k is out of range, both or neither are given, or a parameter has another length.
-        """
-        return run(self._core.operate(_calls.p_rms_norm, x, (weight, bias), (p, k, eps), options))
-
-    def scale_norm(
-        self, x: A, weight: Any = None, bias: Any = None, eps: float = 1e-5, **options: Unpack[Options]
-    ) -> A:
-        """y = x / (|x| + eps) * weight + bias over the last axis, |x| the L2 norm.
-
-        x, y: [*, d]; weight, bias: one number each, InvalidArgument otherwise.
-        """
-        return run(self._core.operate(_calls.scale_norm, x, (weight, bias), (eps,), options))
-
-    def lp_norm(
-        self,
-        x: A,
-        p: float = 2.0,
-        dim: Union[int, Sequence[int], None] = 1,
-        eps: float = 1e-12,
-        **options: Unpack[Options],
-    ) -> A:
-        """y = x / max(|x|_p, eps) over `dim`, one axis or several: torch.nn.functional.normalize.
-
-        x, y: any shape of 1 to 8 axes. p: from 1 on; math.inf divides by the largest |x|. InvalidArgument where p is
-        smaller, or dim is no axis of x.
-        """
-        return run(self._core.operate(_calls.lp_norm, x, (), (p, dim, eps), options))
-
-    def power_norm(
-        self,
-        x: A,
-        running_phi: Any = None,
-        weight: Any = None,
-        bias: Any = None,
-        training: bool = False,
-        eps: float = 1e-5,
-        *,
-        num_groups: int = 1,
-        **options: Unpack[Options],
-    ) -> A:
-        """PowerNorm: x over the root mean square of its group, over sqrt(phi + eps), * weight + bias.
-
-        x, y: [T, B, C] or [B, C]; running_phi, weight, bias: [C]. Inference divides by running_phi (phi of a session);
-        training=True is the first step of a new state. InvalidArgument where num_groups does not divide C, or a
-        parameter has another length or is missing.
-        """
-        parameters, attributes = (weight, bias, None, running_phi), (training, eps, num_groups)
-        return run(self._core.operate(_calls.power_norm, x, parameters, attributes, options))
+    layer_norm = blocking(_operators.layer_norm)
+    rms_norm = blocking(_operators.rms_norm)
+    group_norm = blocking(_operators.group_norm)
+    instance_norm = blocking(_operators.instance_norm)
+    batch_norm = blocking(_operators.batch_norm)
+    p_rms_norm = blocking(_operators.p_rms_norm)
+    scale_norm = blocking(_operators.scale_norm)
+    lp_norm = blocking(_operators.lp_norm)
+    power_norm = blocking(_operators.power_norm)
 
     # ---- Any spec, batches, moments
 
@@ -351,12 +197,6 @@ class Client:
             if not token:
                 return
 
-
-for _operator in (
-    Client.layer_norm, Client.rms_norm, Client.group_norm, Client.instance_norm, Client.batch_norm, Client.p_rms_norm,
-    Client.scale_norm, Client.lp_norm, Client.power_norm
-):  # fmt: skip
-    add_keywords(_operator)
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
