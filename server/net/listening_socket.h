@@ -1,5 +1,5 @@
-// Listening sockets. The server binds them itself instead of gRPC, because its own accept loop accepts from them.
-// In the path: before the accept loop.
+// Listening sockets, on TCP and Unix addresses.
+// In the path: before an Acceptor, which accepts from them.
 // Ownership: a ListeningSocket owns and closes its descriptor. Threads: thread-compatible.
 #ifndef NORMD_SERVER_NET_LISTENING_SOCKET_H_
 #define NORMD_SERVER_NET_LISTENING_SOCKET_H_

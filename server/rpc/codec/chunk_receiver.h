@@ -1,5 +1,5 @@
-// Receives the tensors of one call that travel in chunks: checks every chunk, and keeps its bytes in gRPC's slices, or
-// copies them into one block if the tensor must be contiguous.
+// Receives the tensors of one call that travel in chunks: checks every chunk, and keeps its slices, or copies them into
+// one block if the tensor must be contiguous.
 // In the path: between a stream's reader and the call's TensorSource, after the call itself was validated.
 // Ownership: owns the received bytes until MoveTo. Threads: thread-compatible; one reader uses it.
 #ifndef NORMD_SERVER_RPC_CODEC_CHUNK_RECEIVER_H_

@@ -10,7 +10,7 @@
 namespace normd::rpc {
 namespace {
 
-// Ordinary stubs refuse messages over 4 MiB, and gRPC buffers a few chunks for a slow reader. With smaller chunks, the
+// Ordinary stubs refuse messages over 4 MiB, and a transport holds a chunk for a slow reader. With smaller chunks, the
 // tens of microseconds that each message costs would outweigh the time of the bytes themselves.
 constexpr size_t kSentChunkBytes = size_t{1} << 20;
 

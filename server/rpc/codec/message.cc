@@ -32,7 +32,7 @@ absl::Status MalformedError(const MessageBytes& bytes, const google::protobuf::M
 // million pieces, each of which costs more memory than its bytes.
 MessageBytes JoinIfTiny(const MessageBytes& bytes) {
   constexpr size_t kFewSlices = 64;
-  constexpr size_t kTinyBytes = 1024;  // gRPC itself reads 8 KiB and more at a time
+  constexpr size_t kTinyBytes = 1024;  // transports read 8 KiB and more at a time
   const auto size_bytes = static_cast<size_t>(bytes.size_bytes());
   const size_t count = bytes.slices().size();
   if (count <= kFewSlices || size_bytes / count >= kTinyBytes) return bytes;

@@ -47,7 +47,7 @@ class Connection {
     int fd = -1;  // the transport may close it at any time; used only while its cookie is `cookie`
     uint64_t cookie = 0;
     double resets_per_second = kResetsPerSecond;  // that the peer may cause
-    std::string peer;                             // gRPC's name: "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket
+    std::string peer;                             // as in gRPC: "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket
     std::string address;  // the key of per-peer limits: "127.0.0.1", or "uid 1000" for a Unix socket
     bool is_unix = false;
     std::optional<uint32_t> uid;  // the user at the other end of a Unix socket, as the kernel says
@@ -145,7 +145,8 @@ struct ConnectionLimits {
   double resets_per_second = kResetsPerSecond;  // of each
 };
 
-// The connections by gRPC's names of their peers, in parts with a lock each: every call looks its connection up.
+// The connections by the names of their peers, in parts with a lock each: on gRPC's transport every call looks its
+// connection up.
 class PeerIndex {
  public:
   // Null if there is none.
@@ -179,7 +180,7 @@ class ConnectionTable {
   ConnectionPtr Add(Connection::Facts facts, Make make, Refusal* refusal);
   void Remove(const Connection& connection);
 
-  // The connection that gRPC names `peer`; null if there is none.
+  // The connection of `peer`; null if there is none.
   ConnectionPtr Find(const std::string& peer) const { return by_peer_.Find(peer); }
 
   // Removes the connections that have ended.

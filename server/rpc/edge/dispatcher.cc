@@ -61,7 +61,7 @@ absl::Status Dispatcher::Admit(RpcCall* call, const Route& route) {
   if (draining_ && !route.always_served) return DrainingError();
   const Connection& connection = call->connection();
   const int own = connection.live_calls();
-  // The server counts calls itself, because gRPC enforces its limit only on peers that have acknowledged the settings.
+  // The server counts calls itself: a transport limits only peers that have acknowledged its settings.
   const int most = max_calls_per_connection_ * kCallsCountedPerAllowed;
   if (own > most) {
     call->CountReset(kWeightOfExcess);

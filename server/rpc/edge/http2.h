@@ -1,4 +1,4 @@
-// The few constants of HTTP/2's framing (RFC 9113) that the transport itself needs, beside gRPC.
+// The few constants of HTTP/2's framing (RFC 9113) that are needed outside of nghttp2 and gRPC's library.
 #ifndef NORMD_SERVER_RPC_EDGE_HTTP2_H_
 #define NORMD_SERVER_RPC_EDGE_HTTP2_H_
 

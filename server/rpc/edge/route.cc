@@ -46,7 +46,7 @@ void Reply::operator()(absl::StatusOr<MessageBytes> message, RpcCall::Callback w
 }
 
 bool IsLoopback(std::string_view peer) {
-  // gRPC writes the brackets of IPv6 plain or percent-encoded, and writes mapped IPv4 as IPv4.
+  // Names have the brackets of IPv6 plain or percent-encoded, and mapped IPv4 as IPv4.
   return peer.starts_with("ipv4:127.") || peer.starts_with("ipv6:[::1]:") || peer.starts_with("ipv6:%5B::1%5D:");
 }
 
@@ -111,7 +111,7 @@ void TakeMessage(Arriving& arriving, std::optional<MessageBytes> message) {
   Observation observation = ObserveRequest(*arriving.context, call, ShortName(call.method()));
   if (!message.has_value()) {
     // The server ended reading, the caller is gone or half-closed without a message, or the transport has refused the
-    // message and told the caller; gRPC does not say that it did.
+    // message and told the caller; gRPC's library does not say that it did.
     absl::Status error = call.read_error();
     if (error.ok()) error = call.over_error();
     if (error.ok()) error = MissingError("message", "one request message");

@@ -140,7 +140,7 @@ void CallStream::Write(const std::shared_ptr<StreamItem>& item, MessageBytes mes
 }
 
 void CallStream::HandleWritten(const std::shared_ptr<StreamItem>& item) {
-  // A chunk is sent when the one before is written, so that gRPC holds only one for a caller who does not read.
+  // A chunk is sent when the one before is written, so that one alone is held for a caller who does not read.
   if (item->outputs.has_value() && !stream_->cancelled()) {
     if (std::optional<MessageBytes> chunk = item->outputs->Next()) return Write(item, *std::move(chunk));
   }
