@@ -3,9 +3,9 @@
 // that they flush: at the end, so that what several deliver shares a write.
 // In the path: at the bottom; connections of RPCs, the admin listener and the registrar of shared memory are handlers.
 // Ownership: shares its handlers, which hold a pointer to it; outlives them.
-// Threads: Post, Run, IsCurrent, size and load are safe from any thread; the rest is the loop's own, but
-// for Open, Start and Stop. Before Start everything may be called by
-// the thread that opened the loop, and Run posts.
+// Threads: Post, Run, IsCurrent, size and load are safe from any thread. Open, Start and Stop are called by the thread
+// that made the loop, which may call everything else before Start, too; Run posts then. Afterwards the rest is the
+// loop's own.
 #ifndef NORMD_SERVER_NET_EVENT_LOOP_H_
 #define NORMD_SERVER_NET_EVENT_LOOP_H_
 
@@ -72,7 +72,7 @@ class EventLoop {
     }
   }
   bool IsCurrent() const { return thread_id_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
-  // Runs `callback`, and notes how long that took. Returns the same.
+  // Runs `callback`, notes how long it took, and returns that time.
   template <typename Function>
   absl::Duration Call(Function callback) {
     const absl::Time began = SteadyNow();

@@ -22,12 +22,8 @@ namespace {
 // The most connections that are accepted before the loop looks at its other handlers again.
 constexpr int kMaxAcceptsAtOnce = 64;
 constexpr absl::Duration kTableSweepInterval = absl::Seconds(1);
-// How long a connection that was refused stays open, and how many may: each has one of the descriptors that are kept
-// free of connections.
-constexpr absl::Duration kRefusedTime = absl::Seconds(1);
+// How many connections that were refused stay open: each has one of the descriptors that are kept free of connections.
 constexpr size_t kMostRefused = 16;
-// What is read of a peer after its answer, so that the peer reads the answer.
-constexpr int64_t kMostDiscardedBytes = 64 << 10;
 constexpr absl::Duration kWarningInterval = absl::Minutes(1);
 
 // Names a TCP peer as gRPC does: the brackets of IPv6 are percent-encoded, and IPv4 mapped to IPv6 is written as IPv4.
@@ -77,7 +73,7 @@ class AcceptLoop::RefusedConnection final : public net::Handler {
 
   bool Open(std::shared_ptr<RefusedConnection> self) {
     if (!loop_->loop_.Add(std::move(self), fd_.get(), EPOLLIN)) return false;
-    const absl::Duration time = std::min(kRefusedTime, loop_->options_.setup_timeout);
+    const absl::Duration time = std::min(kFarewellTime, loop_->options_.setup_timeout);
     loop_->loop_.timers().Set(&end_timer_, SteadyNow() + time);
     Send(http2::kEmptySettings);
     return true;

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/time/time.h"
 #include "server/rpc/edge/connection_stats.h"
 
 namespace normd::rpc {
@@ -26,6 +27,11 @@ enum class Preface : uint8_t {
 
 // How many bytes of a connection are looked at.
 inline constexpr size_t kPrefaceWindowBytes = 1024;
+
+// How long a connection that is turned away stays open, so that its peer reads the answer, and how much of what the
+// peer still sends is taken meanwhile.
+inline constexpr absl::Duration kFarewellTime = absl::Seconds(1);
+inline constexpr int64_t kMostDiscardedBytes = 64 << 10;
 
 // Judges the bytes received so far. RFC 9113, 3.4 asks for 24 fixed bytes and then a SETTINGS frame. A frame that does
 // not fit in the window is foreign, because real clients send only a few settings of 6 bytes each.

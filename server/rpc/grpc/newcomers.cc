@@ -16,9 +16,6 @@
 namespace normd::rpc {
 namespace {
 
-// How long a connection on which something else is spoken stays open, so that its peer reads the answer.
-constexpr absl::Duration kFarewellTime = absl::Seconds(1);
-
 // The number of bytes that can be read from a socket.
 size_t ReceivedBytes(int fd) {
   int bytes = 0;

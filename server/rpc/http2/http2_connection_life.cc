@@ -25,8 +25,6 @@ constexpr double kControlFramesPerSecond = 2000;
 // How long a peer has to answer the PING of a drain, and how long one that was sent everything has to close.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
 constexpr absl::Duration kLingerTimeout = absl::Seconds(1);
-// What is read of a peer that was turned away, so that it reads the answer.
-constexpr int64_t kMostTurnedAwayBytes = 64 << 10;
 // The contents of the PING that tells when the peer has read the first GOAWAY.
 constexpr uint8_t kDrainPing[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
 
@@ -73,7 +71,7 @@ void Http2Connection::HearPreface() {
   }
   if (lingering_) {
     discarded_bytes_ += got;
-    if (discarded_bytes_ > kMostTurnedAwayBytes) Close();
+    if (discarded_bytes_ > kMostDiscardedBytes) Close();
     return;
   }
   first_.append(scratch.data(), static_cast<size_t>(got));
@@ -100,7 +98,7 @@ void Http2Connection::TurnAway(Preface spoken) {
   send(fd_.get(), farewell.answer.data(), farewell.answer.size(), MSG_NOSIGNAL);
   shutdown(fd_.get(), SHUT_WR);
   lingering_ = true;
-  linger_end_ = loop().now() + std::min(kLingerTimeout, options().setup_timeout);
+  linger_end_ = loop().now() + std::min(kFarewellTime, options().setup_timeout);
   SetTimer();
 }
 

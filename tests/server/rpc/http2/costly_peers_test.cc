@@ -79,12 +79,7 @@ TEST_F(CostlyPeersTest, SmallTrailersMeanNothing) {
 TEST_F(CostlyPeersTest, ARequestThatWasAnsweredHasNoTrailers) {
   RawHttp2 peer(server_.target());
   peer.SendPreface();
-  std::string block;
-  AddLiteral(":method", "GET", &block);
-  AddLiteral(":scheme", "http", &block);
-  AddLiteral(":path", "/", &block);
-  AddLiteral(":authority", "test", &block);
-  peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, block);
+  peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, HttpHeaders("GET", "/"));
   EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(5000)));
   std::string trailers;
   AddLiteral("x-checksum", "1", &trailers);

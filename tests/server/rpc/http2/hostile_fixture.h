@@ -66,12 +66,18 @@ inline void AddLiteral(std::string_view name, std::string_view value, std::strin
   }
 }
 
-inline std::string CallHeaders(std::string_view path) {
+// What HTTP/2 asks of a request.
+inline std::string HttpHeaders(std::string_view method, std::string_view path) {
   std::string block;
-  AddLiteral(":method", "POST", &block);
+  AddLiteral(":method", method, &block);
   AddLiteral(":scheme", "http", &block);
   AddLiteral(":path", path, &block);
   AddLiteral(":authority", "test", &block);
+  return block;
+}
+
+inline std::string CallHeaders(std::string_view path) {
+  std::string block = HttpHeaders("POST", path);
   AddLiteral("content-type", "application/grpc", &block);
   return block;
 }

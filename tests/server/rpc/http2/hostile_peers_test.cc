@@ -245,12 +245,7 @@ TEST_F(HostilePeersTest, AConnectionOfSomethingElseIsClosed) {
 TEST_F(HostilePeersTest, RequestsThatAreNotGrpcAreToldSo) {
   RawHttp2 peer(server_.target());
   peer.SendPreface();
-  std::string block;
-  AddLiteral(":method", "GET", &block);
-  AddLiteral(":scheme", "http", &block);
-  AddLiteral(":path", "/", &block);
-  AddLiteral(":authority", "test", &block);
-  peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders | RawHttp2::kEndStream, 1, block);
+  peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders | RawHttp2::kEndStream, 1, HttpHeaders("GET", "/"));
   EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(2000)));
   EXPECT_EQ(server_.counts().calls.load(), 1);
   ExpectServed();
