@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "kernels/base/status_macros.h"
 #include "server/admin/host_header.h"
 #include "server/base/steady_time.h"
 #include "server/net/listen_tcp.h"
@@ -139,19 +138,20 @@ bool HttpServer::Connection::Linger() {
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port,
                                                               std::vector<HttpPage> pages,
                                                               std::vector<std::string> names) {
-  absl::StatusOr<std::vector<UniqueFd>> bound = net::ListenTcp(host, port);
-  if (!bound.ok()) {
+  const auto failed = [&host, port](const absl::Status& why) {
     const bool v6 = host.find(':') != std::string::npos;
     return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", v6 ? "[" : "", host, v6 ? "]:" : ":", port, ": ", bound.status().message()));
-  }
+        absl::StrCat("cannot listen on ", v6 ? "[" : "", host, v6 ? "]:" : ":", port, ": ", why.message()));
+  };
+  absl::StatusOr<std::vector<UniqueFd>> bound = net::ListenTcp(host, port);
+  if (!bound.ok()) return failed(bound.status());
   const int bound_port = net::BoundPort(bound->front().get());
   std::vector<net::ListeningSocket> listeners;
   for (UniqueFd& fd : *bound) listeners.emplace_back(fd.Release(), /*is_unix=*/false);
   names.push_back(absl::AsciiStrToLower(host));
   std::unique_ptr<HttpServer> server(new HttpServer(bound_port, std::move(pages), std::move(names)));
-  NORMD_RETURN_IF_ERROR(server->loop_.Open());
-  NORMD_RETURN_IF_ERROR(server->acceptor_.Open(std::move(listeners)));
+  if (const absl::Status opened = server->loop_.Open(); !opened.ok()) return failed(opened);
+  if (const absl::Status opened = server->acceptor_.Open(std::move(listeners)); !opened.ok()) return failed(opened);
   server->loop_.Start();
   server->page_maker_ = std::thread([raw = server.get()] { raw->MakeSlowPages(); });
   return server;

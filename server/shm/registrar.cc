@@ -249,11 +249,17 @@ class Registrar::Connection final : public net::Handler {
 };
 
 absl::Status Registrar::Host::Start() {
-  NORMD_RETURN_IF_ERROR(loop_.Open());
+  const auto failed = [this](const absl::Status& why) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", options_.socket_path, ": ", why.message()));
+  };
+  if (const absl::Status opened = loop_.Open(); !opened.ok()) return failed(opened);
   NORMD_ASSIGN_OR_RETURN(UniqueFd socket, Listen(options_.socket_path));
   std::vector<net::ListeningSocket> listeners;
   listeners.emplace_back(socket.Release(), /*is_unix=*/true);
-  NORMD_RETURN_IF_ERROR(acceptor_.Open(std::move(listeners)));
+  if (const absl::Status opened = acceptor_.Open(std::move(listeners)); !opened.ok()) {
+    unlink(options_.socket_path.c_str());
+    return failed(opened);
+  }
   loop_.Start();
   return absl::OkStatus();
 }

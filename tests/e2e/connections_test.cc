@@ -93,6 +93,16 @@ TEST(ConnectionsE2eTest, AnswersTlsWithHttp2) {
   EXPECT_EQ(Closed(server, RefusedFor::kTls), 1);
 }
 
+// An upload that nobody reads must not turn the close into a reset, which would destroy the answer.
+TEST(ConnectionsE2eTest, WhoUploadsByHttp1ReadsTheAnswer) {
+  TestServer server;
+  RawHttp2 peer(server.target());
+  peer.SendBytes("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n");
+  for (int i = 0; i < 3; ++i) peer.SendBytes(std::string(100'000, 'x'));
+  std::this_thread::sleep_for(milliseconds(100));  // the server has read what it will read
+  EXPECT_TRUE(peer.WaitForBytes("HTTP/1.1 426", seconds(5)));
+}
+
 // Running out of descriptors must not end the listener: gRPC's own never accepts again.
 TEST(ConnectionsE2eTest, SurvivesTheEndOfDescriptors) {
   TestServer server;

@@ -224,6 +224,14 @@ std::string RawHttp2::Decode(std::string_view block) {
   return text;
 }
 
+bool RawHttp2::WaitForBytes(std::string_view bytes, std::chrono::milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  while (received_.size() < bytes.size() && !closed_ && Clock::now() < end) {
+    Fill(std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()));
+  }
+  return received_.starts_with(bytes);
+}
+
 bool RawHttp2::WaitForClose(std::chrono::milliseconds limit) {
   const auto end = Clock::now() + limit;
   while (!closed_ && Clock::now() < end) {

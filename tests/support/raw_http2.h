@@ -57,6 +57,8 @@ class RawHttp2 {
   std::optional<Http2Frame> Receive(std::chrono::milliseconds limit);
   // Reads until a frame of `stream` ends it (END_STREAM or RST_STREAM); false if that does not happen within `limit`.
   bool WaitForEnd(uint32_t stream, std::chrono::milliseconds limit);
+  // Whether the next bytes are these; false if they do not come within `limit`. They are kept.
+  bool WaitForBytes(std::string_view bytes, std::chrono::milliseconds limit);
   // Whether the server ends the connection within `limit`. What it sends until then is dropped.
   bool WaitForClose(std::chrono::milliseconds limit);
   bool closed() const { return closed_; }

@@ -93,7 +93,7 @@ class AcceptLoop::RefusedConnection final : public net::Handler {
   const std::string why_;
   std::string received_;  // until the first call has come
   bool answered_ = false;
-  int64_t discarded_bytes_ = 0;  // since then
+  int64_t discarded_bytes_ = 0;  // since then, or since nothing more is looked at
   net::Timer end_timer_;
 };
 
@@ -103,9 +103,10 @@ void AcceptLoop::RefusedConnection::OnEvents(uint32_t /*events*/) {
   const ssize_t got = recv(fd_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return loop_->Forget(this);
-  if (answered_) {
+  if (answered_ || received_.size() == kPrefaceWindowBytes) {
     discarded_bytes_ += got;
-    if (discarded_bytes_ > kMostDiscardedBytes) loop_->Forget(this);
+    // What else comes waits in the system, and with it the answer: to close now would destroy it.
+    if (discarded_bytes_ > kMostDiscardedBytes) loop_->loop_.Change(this, fd_.get(), 0);
     return;
   }
   received_.append(bytes, std::min(static_cast<size_t>(got), kPrefaceWindowBytes - received_.size()));
@@ -167,7 +168,7 @@ void AcceptLoop::OnAccepted(UniqueFd fd, const sockaddr_storage& peer, const net
 
 void AcceptLoop::OnRefused() {
   table_->Count(RefusedFor::kDescriptors);
-  table_->Sweep();
+  table_->SweepIfDue();
 }
 
 void AcceptLoop::RefuseForLimit(UniqueFd fd, Refusal limit, const std::string& address, bool tls) {

@@ -100,6 +100,7 @@ std::vector<ConnectionPtr> PeerIndex::All() const {
 }
 
 ConnectionPtr ConnectionTable::Add(Connection::Facts facts, Make make, Refusal* refusal) {
+  if (IsFullFor(facts)) SweepIfDue();
   MutexLock lock(mu_);
   // A name is reused when its connection has ended. One host and port may also be connected to two listeners at a time;
   // calls could not be told apart then, so the second connection is refused, and its client takes another port.
@@ -109,10 +110,6 @@ ConnectionPtr ConnectionTable::Add(Connection::Facts facts, Make make, Refusal* 
   }
   Forget(facts.peer);
   *refusal = Judge(facts);
-  if (*refusal != Refusal::kNone && SteadyNow() - swept_ >= kSweepInterval) {
-    SweepLocked();
-    *refusal = Judge(facts);
-  }
   if (*refusal == Refusal::kTotal && MakeRoom(facts.address)) *refusal = Refusal::kNone;
   if (*refusal != Refusal::kNone) return nullptr;
   facts.resets_per_second = limits_.resets_per_second;
@@ -127,6 +124,11 @@ ConnectionPtr ConnectionTable::Add(Connection::Facts facts, Make make, Refusal* 
 void ConnectionTable::Remove(const Connection& connection) {
   MutexLock lock(mu_);
   if (by_peer_.Find(connection.peer()).get() == &connection) Forget(connection.peer());
+}
+
+bool ConnectionTable::IsFullFor(const Connection::Facts& facts) {
+  MutexLock lock(mu_);
+  return Judge(facts) != Refusal::kNone;
 }
 
 int ConnectionTable::OpenOf(const std::string& address) const {
@@ -181,21 +183,31 @@ void ConnectionTable::Forget(const std::string& peer) {
   if (found == nullptr) return;
   if (found->is_tls() && found->without_call()) without_call_.fetch_add(1, std::memory_order_relaxed);
   const auto address = by_address_.find(found->address());
-  if (--address->second.open == 0) by_address_.erase(address);
+  if (--address->second.open == 0 && !address->second.calls->IsAny()) by_address_.erase(address);
   by_peer_.Erase(peer);
   size_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void ConnectionTable::Sweep() {
-  MutexLock lock(mu_);
-  SweepLocked();
+void ConnectionTable::SweepIfDue() {
+  {
+    MutexLock lock(mu_);
+    if (SteadyNow() - swept_ < kSweepInterval) return;
+  }
+  Sweep();
 }
 
-void ConnectionTable::SweepLocked() {
+void ConnectionTable::Sweep() {
+  // To ask the system about each takes milliseconds for thousands of them: not with the lock, for which the loops of
+  // the connections wait.
+  std::vector<ConnectionPtr> ended = by_peer_.All();
+  std::erase_if(ended, [](const ConnectionPtr& connection) { return connection->IsOpen(); });
+  MutexLock lock(mu_);
   swept_ = SteadyNow();
-  for (const ConnectionPtr& connection : by_peer_.All()) {
-    if (!connection->IsOpen()) Forget(connection->peer());
+  for (const ConnectionPtr& connection : ended) {
+    if (by_peer_.Find(connection->peer()) == connection) Forget(connection->peer());
   }
+  // Peers without a connection are kept while calls of theirs run, so that they are counted when the peer comes back.
+  std::erase_if(by_address_, [](const auto& peer) { return peer.second.open == 0 && !peer.second.calls->IsAny(); });
 }
 
 ConnectionStats ConnectionTable::stats() const {

@@ -38,6 +38,8 @@ inline constexpr size_t kRefusalCount = 3;
 // The calls of one peer, which is an address as in Connection::address, that hold a place of CallPlaces. Shared by the
 // peer's connections.
 struct PeerCalls {
+  bool IsAny() const { return held.load(std::memory_order_relaxed) > 0; }
+
   std::atomic<int> held{0};
 };
 
@@ -185,6 +187,8 @@ class ConnectionTable {
 
   // Removes the connections that have ended.
   void Sweep();
+  // The same, unless that was done a moment ago.
+  void SweepIfDue();
   std::vector<ConnectionPtr> All() const { return by_peer_.All(); }
 
   // Counts a connection whose client has finished its half of HTTP/2's set-up or, with TLS, has sent its ClientHello.
@@ -211,7 +215,7 @@ class ConnectionTable {
   void Forget(const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Refusal Judge(const Connection::Facts& facts) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int OpenOf(const std::string& address) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SweepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsFullFor(const Connection::Facts& facts);
   // Closes a connection in favour of one of `address`. Returns whether there was one to close.
   bool MakeRoom(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Looks through all connections for those to close.

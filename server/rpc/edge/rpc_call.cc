@@ -49,13 +49,19 @@ void RpcCall::Begin(const CallHost& host, ConnectionPtr connection) {
 }
 
 void RpcCall::DropCallbacks() {
+  // They are destroyed without the lock, because what they own may call others.
+  OnSize on_size;
+  OnRead on_read;
+  OnOver on_over;
+  std::list<PendingWrite> writes;
+  Callback written, finish_written;
   MutexLock lock(mu_);
-  on_size_ = nullptr;
-  on_read_ = nullptr;
-  on_over_ = nullptr;
-  writes_.clear();
-  written_ = nullptr;
-  finish_written_ = nullptr;
+  std::swap(on_size, on_size_);
+  std::swap(on_read, on_read_);
+  std::swap(on_over, on_over_);
+  std::swap(writes, writes_);
+  std::swap(written, written_);
+  std::swap(finish_written, finish_written_);
 }
 
 RequestOrigin RpcCall::origin() const {

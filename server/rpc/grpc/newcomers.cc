@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -54,11 +55,9 @@ class Newcomers::Newcomer final : public net::Handler {
   void OnEvents(uint32_t events) override {
     if (!fd_.valid()) return;
     const bool ended = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-    if (is_parting_) {
-      if (ended) Close();
-      return;
-    }
-    Look(ended);
+    if (!is_parting_) return Look(ended);
+    Discard();
+    if (ended) Close();
   }
 
  private:
@@ -66,6 +65,9 @@ class Newcomers::Newcomer final : public net::Handler {
   // more.
   void Look(bool ended);
   void TurnAway(Preface spoken, bool tls);
+  // Takes what the peer of a connection that was turned away has sent, up to a bound: left unread it turns the close
+  // into a reset, which could destroy the answer.
+  void Discard();
   // Leaves the loop. The descriptor stays open.
   void Leave() {
     all_->loop_.timers().Cancel(&deadline_);
@@ -80,6 +82,7 @@ class Newcomers::Newcomer final : public net::Handler {
   const ConnectionPtr connection_;
   net::Timer deadline_;
   bool is_parting_ = false;
+  int64_t discarded_bytes_ = 0;
 };
 
 void Newcomers::Newcomer::Look(bool ended) {
@@ -105,10 +108,19 @@ void Newcomers::Newcomer::TurnAway(Preface spoken, bool tls) {
   if (farewell.answer.empty()) return End(farewell.reason);
   all_->table_->CountEnded(*connection_, farewell.reason);
   send(fd_.get(), farewell.answer.data(), farewell.answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  // Bytes of the peer that nobody has read turn a close into a reset, which could destroy the answer.
   shutdown(fd_.get(), SHUT_WR);
   is_parting_ = true;
+  Discard();
   all_->loop_.timers().Set(&deadline_, SteadyNow() + std::min(kFarewellTime, all_->options_.setup_timeout));
+}
+
+void Newcomers::Newcomer::Discard() {
+  char bytes[4096];
+  while (discarded_bytes_ < kMostDiscardedBytes) {
+    const ssize_t got = recv(fd_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (got <= 0) return;
+    discarded_bytes_ += got;
+  }
 }
 
 absl::Status Newcomers::Start() {

@@ -181,6 +181,7 @@ class Http2Connection final : public Connection,
   bool draining_ = false;
   bool server_ends_ = false;
   bool lingering_ = false;
+  bool drain_at_begin_ = false;   // it was asked to drain during the handshake
   int64_t discarded_bytes_ = 0;   // of a peer that was turned away
   bool at_stream_limit_ = false;  // whether the peer may open no more calls now
   uint32_t events_ = 0;           // that the loop watches

@@ -71,7 +71,8 @@ void Http2Connection::HearPreface() {
   }
   if (lingering_) {
     discarded_bytes_ += got;
-    if (discarded_bytes_ > kMostDiscardedBytes) Close();
+    // What else comes waits in the system, and with it the answer: to close now would destroy it.
+    if (discarded_bytes_ > kMostDiscardedBytes) Watch(0);
     return;
   }
   first_.append(scratch.data(), static_cast<size_t>(got));
@@ -127,6 +128,7 @@ bool Http2Connection::Begin() {
     return false;
   }
   SetTimer();
+  if (drain_at_begin_) Drain(server_ends_);
   return true;
 }
 
@@ -182,7 +184,11 @@ void Http2Connection::Count(RefusedFor reason) {
 void Http2Connection::Drain(bool server_ends) {
   server_ends_ = server_ends_ || server_ends;
   if (closed_) return;
-  if (session_ == nullptr) return Close();
+  if (session_ == nullptr && bytes_ == nullptr) return Close();
+  if (session_ == nullptr) {
+    drain_at_begin_ = true;  // once the handshake has made a session that can say so
+    return;
+  }
   if (server_ends && taken_end_ != absl::InfiniteFuture()) {
     taken_mark_ = 0;  // the time for what waits begins now
     NoteTaken();

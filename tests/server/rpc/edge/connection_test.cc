@@ -69,6 +69,20 @@ class Crowd {
   std::map<const Connection*, int> far_ends_;
 };
 
+TEST(ConnectionTableTest, CallsOfAPeerCountUntilTheyEndWhateverBecomesOfItsConnections) {
+  Crowd crowd({.max_connections = 3, .max_per_address = 2});
+  const ConnectionPtr first = crowd.Come("x");
+  PeerCalls& calls = first->peer_calls();
+  calls.held = 5;
+  crowd.table.Remove(*first);
+  crowd.table.Sweep();
+  const ConnectionPtr second = crowd.Come("x");
+  EXPECT_EQ(&second->peer_calls(), &calls);
+  calls.held = 0;
+  crowd.table.Remove(*second);
+  EXPECT_NE(&crowd.Come("x")->peer_calls(), &calls);
+}
+
 TEST(ConnectionTableTest, BoundsConnectionsInAllAndOfOnePeer) {
   Crowd crowd({.max_connections = 3, .max_per_address = 2});
   const ConnectionPtr first = crowd.Come("x"), second = crowd.Come("x");
