@@ -9,6 +9,7 @@
 #include "client/cpp/status.h"
 #include "client/cpp/tensor.h"
 #include "client/cpp/without_tensors.h"
+#include "proto/catalogue/outputs.h"
 
 namespace normd::client {
 namespace {
@@ -35,9 +36,6 @@ bool IsWorthSharing(const v1::Tensor& tensor) {
   }
   return static_cast<uint64_t>(bytes) == tensor.data().size();
 }
-
-// True for outputs of the size of x. The other outputs are statistics: small, and of a size that depends on the method.
-bool IsLikeX(v1::OutputKind kind) { return kind == v1::OUTPUT_KIND_Y || kind == v1::OUTPUT_KIND_H; }
 
 void SetRange(const SharedBlock& block, v1::SharedRange* range) {
   range->set_region(block.region());
@@ -187,7 +185,7 @@ absl::Status SharedCalls::ShareTensors(const v1::NormalizeRequest& request, Shar
   }
   if (request.outputs().empty()) call->request_.add_outputs()->set_kind(v1::OUTPUT_KIND_Y);
   for (v1::OutputRequest& output : *call->request_.mutable_outputs()) {
-    if (!IsLikeX(output.kind())) continue;
+    if (!IsLikeX(output.kind())) continue;  // the others are small, and of a size that depends on the method
     absl::StatusOr<SharedBlock> block = memory_->TryAllocate(static_cast<int64_t>(request.x().data().size()));
     if (!block.ok()) return block.status();
     SetShared(*block, &output);

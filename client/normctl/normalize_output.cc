@@ -13,6 +13,7 @@
 #include "client/cli/table.h"
 #include "client/normctl/json_message.h"
 #include "client/normctl/session_message.h"
+#include "proto/catalogue/outputs.h"
 
 namespace normd::client {
 namespace {
@@ -52,13 +53,12 @@ absl::StatusOr<std::vector<SavedOutput>> SaveOutputs(const NormalizeInput& input
                                     [&](const OutputPlace& p) { return p.kind == output.kind(); });
     const bool is_shown = input.places.empty() && output.kind() == v1::OUTPUT_KIND_Y;
     if (place == input.places.end() && !is_shown) continue;
-    const bool like_x = output.kind() == v1::OUTPUT_KIND_Y || output.kind() == v1::OUTPUT_KIND_H;
     absl::StatusOr<Tensor> tensor = Tensor::FromProto(std::move(*output.mutable_tensor()));
     if (!tensor.ok()) return tensor.status();
     SavedOutput& last = saved.emplace_back(SavedOutput{EnumText(*v1::OutputKind_descriptor(), output.kind()), "",
                                                        std::string(DTypeName(tensor->dtype)), tensor->shape, ""});
     TensorFormat format{.raw_bf16 = input.format.raw_bf16};
-    if (like_x) format.header = input.format.header;
+    if (IsLikeX(output.kind())) format.header = input.format.header;
     absl::Status status;
     if (is_shown) {
       status = Show(*tensor, format.header, terminal);

@@ -7,6 +7,7 @@
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
 #include "client/normctl/session_message.h"
+#include "proto/catalogue/outputs.h"
 
 namespace normd::client {
 namespace {
@@ -168,8 +169,7 @@ absl::Status CheckStandardStreams(const ParsedArgs& args, const std::vector<Outp
 // tensor, so that such a file is refused, as numpy.savetxt refuses it.
 absl::Status CheckTables(const v1::Tensor& x, const std::vector<OutputPlace>& places) {
   for (const OutputPlace& place : places) {
-    const bool like_x = place.kind == v1::OUTPUT_KIND_Y || place.kind == v1::OUTPUT_KIND_H;
-    if (!like_x || place.format != FileFormat::kCsv || x.shape_size() <= 2) continue;
+    if (!IsLikeX(place.kind) || place.format != FileFormat::kCsv || x.shape_size() <= 2) continue;
     return absl::InvalidArgumentError(absl::StrCat(place.path == "-" ? "standard output" : place.path, ": x has shape ",
                                                    ShapeText({x.shape().begin(), x.shape().end()}),
                                                    ", and a .csv is a table of rows and columns: write .npy",

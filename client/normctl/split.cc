@@ -13,15 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/status.h"
 #include "client/cpp/without_tensors.h"
+#include "proto/catalogue/outputs.h"
 
 namespace normd::client {
 namespace {
 
 // Space for the fields that are not tensors, and for the length fields of tensors.
 constexpr int64_t kHeaderBytes = 64 << 10;
-
-// True for outputs of the shape of x.
-bool IsLikeX(v1::OutputKind kind) { return kind == v1::OUTPUT_KIND_Y || kind == v1::OUTPUT_KIND_H; }
 
 // The extents before `axis` multiplied: how many slices of the axis follow each other in memory.
 int64_t OuterExtent(const v1::Tensor& tensor, int axis) {

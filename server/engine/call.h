@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/types.h"
 #include "kernels/moments.h"
+#include "kernels/outputs.h"
 #include "kernels/parameters.h"
 #include "kernels/plan.h"
 #include "kernels/tensor.h"
@@ -27,8 +28,6 @@
 #include "server/session/session_store.h"
 
 namespace normd {
-
-enum class OutputKind : uint8_t { kY = 1, kH = 2, kMean = 3, kInverseStd = 4, kMoments = 5 };  // the wire's numbers
 
 struct SessionTarget {
   std::string id;  // the session's key (server/session/session_key.h)
@@ -40,7 +39,7 @@ struct SharedBytes {
   int64_t size_bytes = 0;
   std::string region;  // the region's name in the request
   uint64_t offset = 0;
-  MemorySpace space = {};  // where `data` lies; device memory for Y and H only
+  MemorySpace space = {};  // where `data` lies; see OutputInfo::may_be_on_device
 };
 
 struct WantedOutput {

@@ -11,8 +11,6 @@
 namespace normd {
 namespace {
 
-bool IsStatistic(OutputKind kind) { return kind == OutputKind::kMean || kind == OutputKind::kInverseStd; }
-
 bool Overlap(const SharedBytes& a, const void* data, int64_t size_bytes) {
   if (data == nullptr) return false;  // absent, or scattered over private memory
   const auto* const begin = static_cast<const std::byte*>(data);
@@ -45,18 +43,6 @@ absl::Status CheckClearOfInputs(const Call& call, const WantedOutput& output, co
 
 }  // namespace
 
-DType OutputDType(const NormPlan& plan, OutputKind kind) {
-  return IsStatistic(kind) ? plan.StatisticsDType() : plan.dtype;
-}
-
-Shape OutputShape(const NormPlan& plan, OutputKind kind) {
-  return IsStatistic(kind) ? plan.statistics_shape : plan.shape;
-}
-
-int64_t OutputBytes(const NormPlan& plan, OutputKind kind) {
-  return (IsStatistic(kind) ? plan.StatisticsGroups() : plan.elements) * SizeOf(OutputDType(plan, kind));
-}
-
 bool HasSharedOutputs(const Call& call) {
   return std::any_of(call.outputs.begin(), call.outputs.end(),
                      [](const WantedOutput& output) { return output.shared.has_value(); });
@@ -67,7 +53,9 @@ absl::Status CheckSharedOutputs(const Call& call, const NormPlan& plan) {
     const WantedOutput& output = call.outputs[i];
     if (!output.shared.has_value()) continue;
     const std::string field = Concat("outputs[", i, "].shared");
-    if (output.kind == OutputKind::kMoments) return NotAllowedError(field, "moments are sent back in the reply");
+    if (!Info(output.kind).may_be_shared) {
+      return NotAllowedError(field, Concat(Info(output.kind).name, " are sent back in the reply"));
+    }
     const int64_t want = OutputBytes(plan, output.kind);
     if (output.shared->size_bytes != want) {
       return ByteCountError(Concat(field, ".size_bytes"), output.shared->size_bytes, want,

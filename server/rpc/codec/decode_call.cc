@@ -89,23 +89,23 @@ absl::Status DecodeResidual(const Request& request, Call& call) {
 
 absl::Status DecodeOutputs(const Request& from, Call& call) {
   const v1::NormalizeRequest& request = *from.message;
-  std::bitset<8> seen;  // keeps a request from multiplying its reply by naming an output many times
+  std::bitset<kOutputs.size() + 1> seen;  // keeps a request from multiplying its reply by naming an output many times
   for (int i = 0; i < request.outputs_size(); ++i) {
     const int kind = request.outputs(i).kind();
     const std::string field = absl::StrCat("outputs[", i, "].kind");
-    if (kind <= 0 || kind > static_cast<int>(OutputKind::kMoments)) return UnknownEnumError(field, kind);
+    const OutputInfo* const info = FindOutput(kind);
+    if (info == nullptr) return UnknownEnumError(field, kind);
     if (seen[static_cast<size_t>(kind)]) {
       const std::string& name = v1::OutputKind_Name(kind);
       return MakeError(ServerReason("DUPLICATE_OUTPUT"), {.field = field, .value = name, .limit = "each output once"},
                        absl::StrCat("is ", name, " again; ask for each output once"));
     }
     seen.set(static_cast<size_t>(kind));
-    WantedOutput& output = call.outputs.emplace_back(static_cast<OutputKind>(kind));
+    WantedOutput& output = call.outputs.emplace_back(info->kind);
     if (!request.outputs(i).has_shared()) continue;
     const std::string place = absl::StrCat("outputs[", i, "].shared");
     NORMD_ASSIGN_OR_RETURN(output.shared, from.tensors->FindOutput(request.outputs(i).shared(), place));
-    const bool like_x = output.kind == OutputKind::kY || output.kind == OutputKind::kH;
-    if (!output.shared->space.is_host() && !like_x) return InCudaMemoryError(place);
+    if (!output.shared->space.is_host() && !info->may_be_on_device) return InCudaMemoryError(place);
   }
   return absl::OkStatus();
 }
