@@ -32,6 +32,7 @@ BUILD = ("CMakeLists.txt", "client/CMakeLists.txt", "client/cmake", "client/exam
 
 # The cases, the oracle and what else the tests of the kernels share.
 KERNELS_SUPPORT = (
+    "proto/catalogue",
     "tests/support/case.*", "tests/support/compare.*", "tests/support/constants.h", "tests/support/environment.*",
     "tests/support/oracle*", "tests/support/random.*", "tests/support/run_case.*", "tests/support/spec.h",
     "tests/support/wide.*")
@@ -64,7 +65,7 @@ STEPS = {
     # a trained session survives a kill is the crash test's.
     "real-models": (
         "tests/e2e/real_models.sh", "tests/e2e/real_models", "tests/client/python/torch", "tests/support/cost.sh",
-        "client/python", "proto/normd/v1", "kernels/methods", "deploy/packages/torch.txt",
+        "client/python", "proto/normd/v1", "proto/catalogue", "kernels/methods", "deploy/packages/torch.txt",
         "deploy/install-packages.sh"),
     # Callers that are not ours meet the transports, the protocol and nothing else.
     "interop": (

@@ -1,50 +1,23 @@
-// The table of the methods: for each its names, defaults, properties, attributes and traits, and how a spec of it is
-// checked and lowered. Each method is declared once, in a file of kernels/methods/.
-// In the path: ValidateSpec and MakePlan call the functions of a MethodDefinition, the engine and the sessions ask the
-// traits, and the Describe call and `normctl methods` print the rest. Few other places name a method (see
-// kernels/README.md). Constant data; safe from any thread.
+// The table of the methods: for each its traits, and how a spec of it is checked and lowered. Each method is declared
+// once, in a file of kernels/methods/; its names, defaults and texts are in the catalogue.
+// In the path: ValidateSpec and MakePlan call the functions of a MethodDefinition, and the engine and the sessions ask
+// the traits. Few other places name a method (see kernels/README.md). Constant data; safe from any thread.
 #ifndef NORMD_KERNELS_METHODS_H_
 #define NORMD_KERNELS_METHODS_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/plan.h"
 #include "kernels/spec.h"
+#include "proto/catalogue/methods.h"
 
 namespace normd {
 
-// One attribute of a method, as text for people.
-struct AttributeInfo {
-  std::string_view name;  // the field of the method's message
-  std::string_view type;
-  std::string_view default_value;
-  std::string_view limits;
-};
-
-// The description of a method, as text for people (MethodDescription of the wire), and its defaults.
-struct MethodInfo {
-  Method method;
-  std::string_view name;   // "layer_norm": the field of NormSpec on the wire, and the name in replies
-  std::string_view title;  // "LayerNorm"
-  // y, in one line of plain text whose parts are joined by "; ". D is written out with the default eps mode.
-  std::string_view formula;
-  double default_eps;
-  EpsMode default_eps_mode;
-  bool subtracts_mean;
-  std::string_view divides_by;
-  std::string_view axes_bchw;  // the axes of [B,C,H,W] that the statistics are taken over
-  std::string_view axes_bld;
-  std::string_view axes_bc;
-  bool depends_on_batch;  // whether a row's y depends on other rows, in training
-  std::string_view parameters;
-  bool training_equals_inference;
-  std::string_view used_by;
-  std::string_view when_to_choose;
-  absl::Span<const AttributeInfo> attributes;
-};
+// What people and clients are told of a method.
+constexpr const MethodInfo& Info(Method method) { return kMethods[static_cast<size_t>(method) - 1]; }
 
 // The running state that a session of a method keeps and that its inference uses: none, a mean and a variance for each
 // channel, or a quadratic mean (PowerNorm's phi) for each channel.
@@ -52,10 +25,9 @@ enum class StateKind : uint8_t { kNone, kMeanVariance, kQuadraticMean };
 
 // The properties of a method that code branches on.
 struct MethodTraits {
-  bool has_channels = false;     // x has a channel axis, and therefore at least rank 2
-  bool has_layout = false;       // the spec has a layout; false: the channels are the last axis
-  bool takes_parameters = true;  // w and b, and therefore weight_offset and cast_order
-  bool takes_mask = false;
+  bool has_channels = false;           // x has a channel axis, and therefore at least rank 2
+  bool has_layout = false;             // the spec has a layout; false: the channels are the last axis
+  bool takes_parameters = true;        // w and b, and therefore weight_offset and cast_order
   bool has_fast = true;                // Precision::kFast is implemented
   bool refuses_single_values = false;  // refuses one value per channel in training, unless the spec allows it
   // For methods whose w and b have a shape that depends on neither x nor the spec: a rank at which every spec of the
@@ -69,7 +41,7 @@ struct MethodTraits {
 
 // One method, complete: declared in kernels/methods/NAME.cc and listed in kernels/methods/list.cc.
 struct MethodDefinition {
-  MethodInfo info;
+  const MethodInfo& info;  // of the catalogue
   MethodTraits traits;
   // Checks what is particular to the method and needs no tensor; ValidateSpec checks what all methods share. Field
   // paths are relative to NormSpec ("layer_norm.axes"). REQUIRES: spec.method() is this method, here and below.
@@ -84,7 +56,6 @@ struct MethodDefinition {
 // All methods, in the order of kAllMethods.
 absl::Span<const MethodDefinition* const> AllMethods();
 const MethodDefinition& DefinitionOf(Method method);
-inline const MethodInfo& Info(Method method) { return DefinitionOf(method).info; }
 inline const MethodTraits& TraitsOf(Method method) { return DefinitionOf(method).traits; }
 
 }  // namespace normd

@@ -45,9 +45,10 @@ TEST_MESSAGES = re.compile(r"tests/.+/\w+(?:\.grpc)?\.pb\.h$")
 # folders of its own that are not named here are refused. Longest name first is not needed: the match is exact.
 LAYERS = {
     "proto/wire": ("absl",),
+    "proto/catalogue": (),  # facts of the contract, for everything above
     "kernels/base": ("absl",),
-    "kernels": ("absl", "kernels/base"),
-    "kernels/methods": ("absl", "kernels", "kernels/base"),
+    "kernels": ("absl", "proto/catalogue", "kernels/base"),
+    "kernels/methods": ("absl", "proto/catalogue", "kernels", "kernels/base"),
     "kernels/cpu": ("absl", "hwy", "kernels", "kernels/base"),
     "kernels/cuda": ("absl", "cuda", "kernels", "kernels/base"),
     "server/base": ("absl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
@@ -63,7 +64,7 @@ LAYERS = {
     "server/session/sqlite": ("absl", "sqlite", "kernels/base", "server/session", "server/base"),
     "server/session/postgres": ("absl", "libpq", "kernels/base", "server/session", "server/base"),
     "server/schedule": ("absl", "kernels", "kernels/base", "server/base"),
-    "server/engine": ("absl", "kernels", "kernels/base", "server/schedule", "server/session", "server/base"),
+    "server/engine": ("absl", "proto/catalogue", "kernels", "kernels/base", "server/schedule", "server/session", "server/base"),
     "server/shm": ("absl", "proto/wire", "kernels", "kernels/base", "server/net", "server/base"),
     # Bytes, limits and time; no message of ours. Above it what messages mean, above that the services, and on top what
     # makes a server of them.
@@ -73,7 +74,7 @@ LAYERS = {
                         "server/obs", "server/security", "server/rpc/edge"),
     "server/rpc/http2": ("absl", "nghttp2", "openssl", "kernels/base", "server/base", "server/net", "server/security",
                          "server/rpc/edge"),
-    "server/rpc/codec": ("absl", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/rpc/edge",
+    "server/rpc/codec": ("absl", "protobuf", "messages", "proto/catalogue", "proto/wire", "kernels", "kernels/base", "server/rpc/edge",
                          "server/session", "server/session/record", "server/engine", "server/shm", "server/base"),
     "server/rpc/services": ("absl", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/rpc/edge",
                             "server/rpc/codec", "server/session", "server/engine", "server/shm", "server/base"),
@@ -84,9 +85,9 @@ LAYERS = {
                "server/session/memory", "server/session/durable", "server/session/sqlite", "server/session/postgres",
                "server/engine", "server/schedule", "server/shm", "server/net", "server/rpc", "server/rpc/edge",
                "server/rpc/grpc", "server/rpc/services", "server/admin", "server/security", "server/traces", "server/base", "server/obs"),
-    "client/cpp": ("absl", "grpc", "openssl", "protobuf", "messages", "services", "proto/wire"),
-    "client/cli": ("absl", "cli11", "json", "openssl", "protobuf", "messages", "client/cpp"),
-    "client/normctl": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
+    "client/cpp": ("absl", "grpc", "openssl", "protobuf", "messages", "services", "proto/catalogue", "proto/wire"),
+    "client/cli": ("absl", "cli11", "json", "openssl", "protobuf", "messages", "proto/catalogue", "client/cpp"),
+    "client/normctl": ("absl", "protobuf", "messages", "json", "proto/catalogue", "client/cpp", "client/cli"),
     "client/normload": ("absl", "messages", "json", "client/cpp", "client/cli"),
     "client/examples": ("client library",),  # users' programs
     "tests/support": ("absl", "gtest", "nghttp2", "openssl", "kernels", "kernels/base", "kernels/cpu"),

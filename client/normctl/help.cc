@@ -91,15 +91,15 @@ bool HasFlag(const std::vector<FlagSpec>& flags, absl::string_view name) {
   return std::any_of(flags.begin(), flags.end(), [&](const FlagSpec& flag) { return flag.name == name; });
 }
 
-bool CanApply(const CommandSpec& command, const MethodNote* note, const FlagSpec& flag) {
+bool CanApply(const CommandSpec& command, const MethodInfo* method, const FlagSpec& flag) {
   const bool of_spec = HasFlag(SpecFlags(""), flag.name);
   if (of_spec && command.name == "moments" && !Contains(kMomentsFlags, flag.name)) return false;
-  if (note == nullptr) return true;
-  if (of_spec && !HasFlag(SpecFlags(note->method), flag.name)) return false;
-  if (flag.name == "mask") return note->takes_mask;
-  if (flag.name == "weight" || flag.name == "bias") return note->method != "lp_norm";
-  if (absl::StartsWith(flag.name, "running-")) return note->method == "batch_norm";
-  return note->has_state || !Contains(kStateFlags, flag.name);
+  if (method == nullptr) return true;
+  if (of_spec && !HasFlag(SpecFlags(View(method->name)), flag.name)) return false;
+  if (flag.name == "mask") return method->takes_mask;
+  if (flag.name == "weight" || flag.name == "bias") return method->name != "lp_norm";
+  if (absl::StartsWith(flag.name, "running-")) return method->name == "batch_norm";
+  return method->has_state || !Contains(kStateFlags, flag.name);
 }
 
 FlagSpec Annotated(FlagSpec flag) {
@@ -119,11 +119,11 @@ size_t GroupOrder(const FlagSpec& flag) {
                              std::begin(kFlagGroups));
 }
 
-void AddDefaults(const MethodNote* note, CommandSpec& command) {
-  if (note != nullptr) {
-    command.defaults["eps"] = std::string(note->eps);
-    command.defaults["eps-mode"] =
-        absl::StrReplaceAll(EnumText(*v1::EpsMode_descriptor(), note->eps_mode), {{"_", "-"}});
+void AddDefaults(const MethodInfo* method, CommandSpec& command) {
+  if (method != nullptr) {
+    command.defaults["eps"] = std::string(DefaultOf(*method, "eps"));
+    command.defaults["eps-mode"] = absl::StrReplaceAll(
+        EnumText(*v1::EpsMode_descriptor(), static_cast<int>(method->default_eps_mode)), {{"_", "-"}});
   } else {
     command.defaults["eps"] = command.defaults["eps-mode"] = "the method's";
   }
@@ -141,19 +141,19 @@ std::string MethodOfCommand(const CommandSpec& command, absl::Span<const std::st
   return "";
 }
 
-CommandSpec ShownCommand(CommandSpec command, absl::string_view method) {
-  const MethodNote* note = FindMethodNote(method);
+CommandSpec ShownCommand(CommandSpec command, absl::string_view name) {
+  const MethodInfo* const method = FindMethodOf(name);
   std::vector<FlagSpec> flags;
   for (const FlagSpec& flag : command.flags) {
-    if (CanApply(command, note, flag)) flags.push_back(Annotated(flag));
+    if (CanApply(command, method, flag)) flags.push_back(Annotated(flag));
   }
   std::stable_sort(flags.begin(), flags.end(),
                    [](const FlagSpec& a, const FlagSpec& b) { return GroupOrder(a) < GroupOrder(b); });
   command.flags = std::move(flags);
-  AddDefaults(note, command);
-  if (note != nullptr && MethodField(command.name) == note->method) {
-    command.details =
-        absl::StrCat(FormulaText(note->formula, 80), "\n\nExample:\n\n  ", ExampleOf(*note), "\n\n", command.details);
+  AddDefaults(method, command);
+  if (method != nullptr && MethodField(command.name) == method->name) {
+    command.details = absl::StrCat(FormulaText(View(method->formula), 80), "\n\nExample:\n\n  ", ExampleOf(*method),
+                                   "\n\n", command.details);
   }
   return command;
 }

@@ -1,33 +1,27 @@
-// What the client knows of a method without asking a server: the defaults of the contract (the comments of norm.proto),
-// the formula, and an example. Tests compare the table with what a server describes. Constant data, pure functions.
+// What normctl makes of the catalogue of methods without asking a server: examples, wrapped formulas, defaults. Pure
+// functions.
 #ifndef NORMD_CLIENT_NORMCTL_METHOD_NOTES_H_
 #define NORMD_CLIENT_NORMCTL_METHOD_NOTES_H_
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "normd/v1/norm.pb.h"
+#include "proto/catalogue/methods.h"
 
 namespace normd::client {
 
-struct MethodNote {
-  absl::string_view method;   // the name of a NormSpec field
-  absl::string_view formula;  // as MethodDescription.formula
-  absl::string_view eps;      // the default, as people write it: "1e-5"
-  v1::EpsMode eps_mode;
-  bool has_state;  // a session of the method learns from training steps
-  bool takes_mask;
-  absl::string_view example;  // the flags of an example of normctl METHOD, after the input
-};
-
-absl::Span<const MethodNote> AllMethodNotes();
-// The note of a NormSpec field; nullptr for other words.
-const MethodNote* FindMethodNote(absl::string_view method);
+// The catalogue has the standard library's views, which are not Abseil's where Abseil was built for C++14.
+inline absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+// The method of this name; null if there is none.
+const MethodInfo* FindMethodOf(absl::string_view name);
+// The default of an attribute as people write it: "1e-5" for eps. REQUIRES: the method has the attribute.
+std::string_view DefaultOf(const MethodInfo& method, std::string_view attribute);
 
 // "normctl layer-norm x.npy -o y.npy --eps 1e-6".
-std::string ExampleOf(const MethodNote& note);
+std::string ExampleOf(const MethodInfo& method);
 
 // The formula in lines of at most `width` characters that start with two blanks: one part, as its semicolons say, after
 // the other.

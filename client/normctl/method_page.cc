@@ -209,8 +209,8 @@ std::string MethodPage(const v1::MethodDescription& method, int width) {
   fact("when to choose", method.when_to_choose());
   absl::StrAppend(&out, facts.Render(width), "\nAxes of the statistics:\n\n", PicturesText(method), "\n",
                   AttributesOf(method, width));
-  if (const MethodNote* note = FindMethodNote(method.name())) {
-    absl::StrAppend(&out, "\nExample:\n\n  ", ExampleOf(*note), "\n");
+  if (const MethodInfo* const known = FindMethod(method.name())) {
+    absl::StrAppend(&out, "\nExample:\n\n  ", ExampleOf(*known), "\n");
   }
   return out;
 }

@@ -17,25 +17,6 @@
 
 namespace normd::methods {
 
-// ---- Descriptions of attributes ----
-constexpr AttributeInfo Eps(std::string_view default_value) {
-  return {"eps", "double", default_value, "finite, >= 0; 0 means none"};
-}
-constexpr AttributeInfo RootOf(std::string_view default_value) {
-  return {"eps_mode", "enum EpsMode", default_value,
-          "INSIDE_SQRT: sqrt(S + eps), ADD_TO_ROOT: R + eps, CLAMP_ROOT: max(R, eps)"};
-}
-inline constexpr AttributeInfo kCastOrder = {
-    "cast_order", "enum CastOrder", "AFFINE_THEN_CAST",
-    "AFFINE_THEN_CAST: one rounding to the tensor's type; CAST_THEN_AFFINE: round, then w and b in that type"};
-inline constexpr AttributeInfo kWeightOffset = {"weight_offset", "double", "0", "0 or 1, added to w"};
-inline constexpr AttributeInfo kLayout = {"layout", "enum Layout", "required",
-                                          "CHANNELS_FIRST [N,C,*] or CHANNELS_LAST [N,*,C]"};
-inline constexpr AttributeInfo kRunning = {
-    "running", "RunningStatistics", "momentum 0.1 of NEW, UNBIASED variance",
-    "momentum in [0, 1] (0.1 of NEW, 0.9 of OLD), momentum_of NEW or OLD, cumulative (then no momentum), variance "
-    "UNBIASED or BIASED, single_value REFUSE or ZERO_VARIANCE, accept_non_finite"};
-
 // The path of a field of the spec's method: relative to NormSpec ("layer_norm.eps"), and relative to the request
 // ("spec.layer_norm.eps"). ValidateSpec uses the first, lowering the second.
 std::string SpecPath(const NormSpec& spec, std::string_view field);

@@ -4,16 +4,6 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kGroupNormAttributes[] = {
-    Eps("1e-5"),
-    RootOf("INSIDE_SQRT"),
-    kCastOrder,
-    kLayout,
-    {"num_groups", "int64", "required", ">= 1, divides C"},
-    {"affine_per_group", "bool", "false", "true: w and b of length num_groups instead of C"},
-    kWeightOffset,
-};
-
 absl::Status ValidateGroupNorm(const NormSpec& spec) {
   absl::Status status = CheckLayout(spec);
   return status.ok() ? CheckGroups(spec) : status;
@@ -32,25 +22,7 @@ absl::Status LowerGroupNorm(const NormSpec& spec, NormPlan* plan) {
 }  // namespace
 
 extern constinit const MethodDefinition kGroupNorm = {
-    .info = {.method = Method::kGroupNorm,
-             .name = "group_norm",
-             .title = "GroupNorm",
-             .formula = "y = (x - mean[n,g]) / sqrt(var[n,g] + eps) * w[c] + b[c]; mean and biased variance over the C "
-                        "/ G channels of group g and the spatial axes",
-             .default_eps = 1e-5,
-             .default_eps_mode = EpsMode::kInsideSqrt,
-             .subtracts_mean = true,
-             .divides_by = "standard deviation",
-             .axes_bchw = "C/G,H,W",
-             .axes_bld = "L,D/G",
-             .axes_bc = "C/G",
-             .depends_on_batch = false,
-             .parameters = "w[C], b[C], or w[G], b[G] if asked",
-             .training_equals_inference = true,
-             .used_by = "Stable Diffusion's U-Net and VAE, DETR, Detectron2's Mask R-CNN (GN variant)",
-             .when_to_choose =
-                 "convolutional networks with small batches: detection, segmentation, diffusion; 32 groups is usual",
-             .attributes = kGroupNormAttributes},
+    .info = Info(Method::kGroupNorm),
     .traits = {.has_channels = true, .has_layout = true},
     .validate = ValidateGroupNorm,
     .statistic = [](const NormSpec&) { return Statistic::kMeanVariance; },

@@ -8,16 +8,6 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kLpNormAttributes[] = {
-    Eps("0"),
-    {"eps_mode", "enum EpsMode", "ADD_TO_ROOT",
-     "ADD_TO_ROOT: R + eps, CLAMP_ROOT: max(R, eps), INSIDE_SQRT: sqrt(S + eps), for order 2 only"},
-    {"order", "int64", "this or p", ">= 1: the order-th root of the sum of |x|^order"},
-    {"axis", "int64", "-1", "from -rank to rank - 1; or axes, not both"},
-    {"p", "double", "this or order", ">= 1, any number; Infinity: the largest |x|"},
-    {"axes", "repeated int64", "axis", "distinct, from -rank to rank - 1: one norm over all of them"},
-};
-
 absl::Status ValidateLpNorm(const NormSpec& spec) {
   const auto& method = std::get<LpNormSpec>(spec.attributes);
   if (method.p.has_value() && !(*method.p >= 1)) {
@@ -68,25 +58,7 @@ absl::Status LowerLpNorm(const NormSpec& spec, NormPlan* plan) {
 }  // namespace
 
 extern constinit const MethodDefinition kLpNorm = {
-    .info = {.method = Method::kLpNorm,
-             .name = "lp_norm",
-             .title = "LpNorm",
-             .formula = "y = x / (sum(|x|^p)^(1/p) + eps); 0 where the norm is 0",
-             .default_eps = 0,
-             .default_eps_mode = EpsMode::kAddToRoot,
-             .subtracts_mean = false,
-             .divides_by = "Lp norm",
-             .axes_bchw = "listed, W by default",
-             .axes_bld = "listed, D by default",
-             .axes_bc = "listed, C by default",
-             .depends_on_batch = false,
-             .parameters = "none",
-             .training_equals_inference = true,
-             .used_by = "Sentence-BERT, CLIP and FaceNet embeddings, retrieval by cosine",
-             .when_to_choose =
-                 "embeddings before a dot product (order 2), non-negative weights into shares (order 1), values "
-                 "into [-1, 1] (p = Infinity)",
-             .attributes = kLpNormAttributes},
+    .info = Info(Method::kLpNorm),
     .traits = {.takes_parameters = false},
     .validate = ValidateLpNorm,
     .statistic = StatisticOf,

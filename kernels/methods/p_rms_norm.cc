@@ -6,16 +6,6 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kPRmsNormAttributes[] = {
-    Eps("1e-6"),
-    RootOf("INSIDE_SQRT"),
-    kCastOrder,
-    {"p", "double", "this or k", "in (0, 1]; k = p * d, computed on the decimal value of p"},
-    {"k", "int64", "this or p", "1 to d, the extent of the last axis"},
-    {"k_rounding", "enum KRounding", "CEIL", "CEIL or FLOOR, for p"},
-    kWeightOffset,
-};
-
 absl::Status ValidatePRmsNorm(const NormSpec& spec) {
   const auto& [p, k, k_rounding] = std::get<PRmsNormSpec>(spec.attributes);
   if (!p.has_value() && !k.has_value()) return MissingError(SpecPath(spec, "p"), "p or k");
@@ -60,24 +50,7 @@ absl::Status LowerPRmsNorm(const NormSpec& spec, NormPlan* plan) {
 }  // namespace
 
 extern constinit const MethodDefinition kPRmsNorm = {
-    .info = {.method = Method::kPRmsNorm,
-             .name = "p_rms_norm",
-             .title = "pRMSNorm",
-             .formula =
-                 "y = x / sqrt(mean(x[0]^2 ... x[k-1]^2) + eps) * w + b; k = ceil(p * d) of the d elements of a row",
-             .default_eps = 1e-6,
-             .default_eps_mode = EpsMode::kInsideSqrt,
-             .subtracts_mean = false,
-             .divides_by = "root mean square of the first k",
-             .axes_bchw = "first k of W",
-             .axes_bld = "first k of D",
-             .axes_bc = "first k of C",
-             .depends_on_batch = false,
-             .parameters = "w, optional b of the last extent",
-             .training_equals_inference = true,
-             .used_by = "the RMSNorm paper (Zhang and Sennrich 2019), p = 6.25 %",
-             .when_to_choose = "models trained with it: the statistic is estimated from a part of the row",
-             .attributes = kPRmsNormAttributes},
+    .info = Info(Method::kPRmsNorm),
     .traits = {},
     .validate = ValidatePRmsNorm,
     .statistic = [](const NormSpec&) { return Statistic::kMeanSquare; },

@@ -8,17 +8,6 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kPowerNormAttributes[] = {
-    Eps("1e-5"),
-    {"eps_mode", "enum EpsMode", "INSIDE_SQRT", "INSIDE_SQRT only"},
-    kCastOrder,
-    {"alpha_fwd", "double", "0.9", "in [0, 1]: the weight of the old phi"},
-    {"warmup_iters", "int64", "10000", ">= 0: steps that divide by their own quadratic mean"},
-    {"num_groups", "int64", "1", ">= 1, divides C: groups of the scaling before the statistics"},
-    kWeightOffset,
-    {"accept_non_finite", "bool", "false", "true: NaN and Inf enter phi"},
-};
-
 absl::Status ValidatePowerNorm(const NormSpec& spec) {
   const auto& power = std::get<PowerNormSpec>(spec.attributes);
   if (spec.eps_mode.has_value() && *spec.eps_mode != EpsMode::kInsideSqrt) {
@@ -52,27 +41,8 @@ absl::Status LowerPowerNorm(const NormSpec& spec, NormPlan* plan) {
 }  // namespace
 
 extern constinit const MethodDefinition kPowerNorm = {
-    .info = {.method = Method::kPowerNorm,
-             .name = "power_norm",
-             .title = "PowerNorm",
-             .formula =
-                 "s = x / sqrt(mean over a group's channels of x^2 + eps); y = s / sqrt(v[c] + eps) * w[c] + b[c]; "
-                 "v[c] = mean of s^2 over all positions, in inference and after the warm-up the running phi[c]",
-             .default_eps = 1e-5,
-             .default_eps_mode = EpsMode::kInsideSqrt,
-             .subtracts_mean = false,
-             .divides_by = "quadratic mean, after group scaling",
-             .axes_bchw = "-",
-             .axes_bld = "B,L",
-             .axes_bc = "B",
-             .depends_on_batch = true,
-             .parameters = "w[C], b[C]; running phi[C]",
-             .training_equals_inference = false,
-             .used_by = "the PowerNorm paper (Shen et al. 2020): machine translation, language models",
-             .when_to_choose = "transformers that want BatchNorm's cheap inference without its unstable batch mean",
-             .attributes = kPowerNormAttributes},
+    .info = Info(Method::kPowerNorm),
     .traits = {.has_channels = true,
-               .takes_mask = true,
                .has_fast = false,
                .state = StateKind::kQuadraticMean,
                .commit_gives_divisor = true},

@@ -98,7 +98,7 @@ Shape WithoutChannels(const NormSpec& spec, Shape shape) {
 absl::Status CheckMask(const Task& task) {
   const TensorView& mask = task.call.mask;
   if (!mask.present()) return absl::OkStatus();
-  if (!TraitsOf(task.spec().method()).takes_mask) {
+  if (!Info(task.spec().method()).takes_mask) {
     return NotAllowedError("mask", Concat(Info(task.spec().method()).name, " takes no mask"));
   }
   NORMD_ASSIGN_OR_RETURN(const int64_t positions, CheckedElementCount(mask.shape, "mask"));

@@ -123,7 +123,7 @@ TEST(Help, EveryChoiceOfAFlagIsAValueOfTheContractAndAllAreListed) {
 }
 
 TEST(MethodNotes, HaveEveryMethodAndFillEveryDefault) {
-  EXPECT_EQ(AllMethodNotes().size(), MethodNames().size());
+  EXPECT_EQ(kMethods.size(), MethodNames().size());
   v1::NormSpec spec;
   spec.mutable_batch_norm()->mutable_running()->set_momentum_of(v1::MOMENTUM_OF_OLD);
   spec.mutable_batch_norm()->set_eps(0.5);

@@ -71,13 +71,18 @@ TEST(Methods, AreTheFieldsOfNormSpecInTheirNumbersOrder) {
   ASSERT_EQ(std::size(kAllMethods), AllMethods().size());
   for (size_t i = 0; i < fields.size(); ++i) {
     EXPECT_EQ(AllMethods()[i]->info.name, fields[i].name);
-    EXPECT_EQ(static_cast<int>(AllMethods()[i]->info.method), fields[i].number);
-    EXPECT_EQ(AllMethods()[i]->info.method, kAllMethods[i]);
+    EXPECT_EQ(static_cast<int>(kAllMethods[i]), fields[i].number);
   }
 }
 
-TEST(Methods, InfoFindsTheMethodItIsAskedFor) {
-  for (const Method method : kAllMethods) EXPECT_EQ(Info(method).method, method);
+TEST(Methods, TheCatalogueHasEachMethodInItsPlace) {
+  ASSERT_EQ(kMethods.size(), AllMethods().size());
+  for (const Method method : kAllMethods) {
+    EXPECT_EQ(&DefinitionOf(method).info, &Info(method));
+    EXPECT_EQ(FindMethod(Info(method).name), &Info(method));
+    EXPECT_EQ(Info(method).has_state, TraitsOf(method).state != StateKind::kNone) << Info(method).name;
+  }
+  EXPECT_EQ(FindMethod("no_norm"), nullptr);
 }
 
 TEST(Methods, AttributesAreTheFieldsOfTheMethodsMessageWithTheirTypes) {
@@ -147,10 +152,9 @@ TEST(Methods, TextsAgreeWithTheValuesBesideThem) {
 }
 
 TEST(Methods, OnlyBatchAndPowerNormDependOnTheBatch) {
-  for (const MethodDefinition* method : AllMethods()) {
-    const MethodInfo& info = method->info;
-    const bool batch = info.method == Method::kBatchNorm || info.method == Method::kPowerNorm;
-    EXPECT_EQ(info.depends_on_batch, batch) << info.name;
+  for (const Method method : kAllMethods) {
+    const bool batch = method == Method::kBatchNorm || method == Method::kPowerNorm;
+    EXPECT_EQ(Info(method).depends_on_batch, batch) << Info(method).name;
   }
 }
 
