@@ -18,7 +18,10 @@ from normd._proto import normalizer_pb2
 from normd.errors import InvalidArgument
 from normd.specs import RMSNorm, Spec, encode, enum_number, flag, number, rms_norm_eps
 
-OUTPUTS = {"y": 1, "h": 2, "mean": 3, "inv_std": 4, "moments": 5}
+# {"y": 1, "h": 2, ...}
+OUTPUTS = {
+    name[len("OUTPUT_KIND_") :].lower(): number for name, number in normalizer_pb2.OutputKind.items() if number
+}
 Y, H, MOMENTS = OUTPUTS["y"], OUTPUTS["h"], OUTPUTS["moments"]
 LIKE_X = (Y, H)  # outputs with the dtype and shape of x
 
