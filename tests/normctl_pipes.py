@@ -140,6 +140,19 @@ class PipesTest(ServerTest):
                                env={**ENVIRONMENT, "XDG_RUNTIME_DIR": runtime})
                 self.assertRaises(BlockingIOError, listener.accept)
 
+    def test_bash_asks_the_program_and_finds_files_itself(self):
+        folder = self.path("with a blank")
+        os.mkdir(folder)
+        write_npy(os.path.join(folder, "x.npy"), (1,), [1])
+        script = ('source <(normctl completion bash); compopt() { :; }; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+                  '_normctl; printf "%s\\n" "${COMPREPLY[@]}"')
+        for words, offered in ((["session", "cr"], "create"), (["layer-norm", "--eps-mode", "=", "cl"], "clamp-root"),
+                               (["layer-norm", folder + "/"], folder + "/x.npy")):
+            result = subprocess.run(["bash", "-c", script, "bash", "normctl", *words], capture_output=True, text=True,
+                                    env={**ENVIRONMENT, "PATH": f"{os.path.dirname(NORMCTL)}:/usr/bin:/bin"},
+                                    timeout=PATIENCE, check=True)
+            self.assertEqual(result.stdout, offered + "\n", result.stderr)
+
     def test_large_tensors_go_through_shared_memory_by_themselves(self):
         count = 1 << 22  # 16 MiB: from here on normctl looks for the socket of the server at a TCP address
         header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({count // 64}, 64), }}"

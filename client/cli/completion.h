@@ -1,5 +1,5 @@
-// Completion scripts for shells, made from the list of commands and flags: commands, flags, the values of flags that
-// have only so many, files, methods. The scripts hold the list; completing runs no program. Pure function.
+// Completion in shells: what may stand where a word is being written, found in the list of commands and flags, and the
+// few lines of each shell that ask for it (`PROGRAM --complete WORD...`). Pure functions.
 #ifndef NORMD_CLIENT_CLI_COMPLETION_H_
 #define NORMD_CLIENT_CLI_COMPLETION_H_
 
@@ -12,10 +12,16 @@
 
 namespace normd::client {
 
-// The script of `shell`: bash, zsh or fish. `commands` holds the program itself, whose name is empty, groups
-// ("session") and commands ("session get"). UsageError for other shells.
-absl::StatusOr<std::string> CompletionScript(absl::string_view shell, absl::string_view program,
-                                             absl::Span<const CommandSpec> commands);
+// The flag before the words of a line that is to be completed.
+inline constexpr absl::string_view kCompleteFlag = "--complete";
+
+// What may stand for the last of `words`, which begin behind the program's name: ":files" or ":folders", or lines of a
+// word that begins as the last one does, a tab, and what it means. `commands` holds the program itself, whose name is
+// empty, groups ("session") and commands ("session get"). "=" and ":" may be words of their own, as bash has them.
+std::string CompletionText(absl::Span<const CommandSpec> commands, absl::Span<const std::string> words);
+
+// The script of `shell`: bash, zsh or fish. UsageError for other shells.
+absl::StatusOr<std::string> CompletionScript(absl::string_view shell, absl::string_view program);
 
 }  // namespace normd::client
 

@@ -60,9 +60,8 @@ CommandSpec ManSpec() {
           {{"directory", 'd', "DIR", "write all pages into the folder instead: normctl.1, normctl-layer-norm.1, ..."}}};
 }
 
-absl::Status RunCompletion(absl::string_view program, absl::Span<const CommandSpec> commands, const ParsedArgs& args,
-                           const Terminal& terminal) {
-  const absl::StatusOr<std::string> script = CompletionScript(args.operands()[0], program, commands);
+absl::Status RunCompletion(absl::string_view program, const ParsedArgs& args, const Terminal& terminal) {
+  const absl::StatusOr<std::string> script = CompletionScript(args.operands()[0], program);
   if (!script.ok()) return script.status();
   terminal.out << *script;
   return absl::OkStatus();

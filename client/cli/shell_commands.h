@@ -13,9 +13,8 @@ namespace normd::client {
 CommandSpec CompletionSpec();  // "completion SHELL"
 CommandSpec ManSpec();         // "man [COMMAND...]"
 
-// Print what the arguments ask for. `commands` as for CompletionScript and ManPage.
-absl::Status RunCompletion(absl::string_view program, absl::Span<const CommandSpec> commands, const ParsedArgs& args,
-                           const Terminal& terminal);
+// Print what the arguments ask for. `commands` as for CompletionText and ManPage.
+absl::Status RunCompletion(absl::string_view program, const ParsedArgs& args, const Terminal& terminal);
 absl::Status RunMan(absl::string_view program, absl::Span<const CommandSpec> commands, const ParsedArgs& args,
                     const Terminal& terminal);
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "client/cli/completion.h"
 #include "client/cli/did_you_mean.h"
 #include "client/cli/shell_commands.h"
 #include "client/cli/table.h"
@@ -71,10 +72,8 @@ Command Group(absl::string_view name, absl::string_view summary, const std::vect
 
 // completion and man, which are about the list itself and talk to no server.
 std::vector<Command> ShellCommands() {
-  return {{CompletionSpec(),
-           [](const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
-             return RunCompletion(kProgram, ShownCommands(), args, terminal);
-           }},
+  return {{CompletionSpec(), [](const CommandSpec&, const ParsedArgs& args,
+                                const Terminal& terminal) { return RunCompletion(kProgram, args, terminal); }},
           {ManSpec(), [](const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
              return RunMan(kProgram, ShownCommands(), args, terminal);
            }}};
@@ -134,6 +133,10 @@ std::vector<CommandSpec> ShownCommands() {
 }
 
 int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal) {
+  if (!arguments.empty() && arguments[0] == kCompleteFlag) {
+    terminal.out << CompletionText(ShownCommands(), arguments.subspan(1));
+    return kExitOk;
+  }
   const std::vector<Command> commands = AllCommands();
   const Command* command = FindCommand(commands, "");
   // Flags before the name of a command belong to the command.

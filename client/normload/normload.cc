@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/cli/completion.h"
 #include "client/cli/plain_probe.h"
 #include "client/cli/shell_commands.h"
 #include "client/cli/tensor_file.h"
@@ -149,11 +150,14 @@ absl::Status Measure(const ParsedArgs& args, const std::string& command, const T
 int RunNormload(absl::Span<const std::string> arguments, const Terminal& terminal) {
   const std::vector<CommandSpec> commands = {NormloadSpec(), CompletionSpec(), ManSpec()};
   const std::string first = arguments.empty() ? "" : arguments[0];
+  if (first == kCompleteFlag) {
+    terminal.out << CompletionText(commands, arguments.subspan(1));
+    return kExitOk;
+  }
   if (first == "completion") {
-    return RunCommand("normload", commands[1], arguments.subspan(1), terminal,
-                      [&](const ParsedArgs& args, const Terminal& colored) {
-                        return RunCompletion("normload", commands, args, colored);
-                      });
+    return RunCommand(
+        "normload", commands[1], arguments.subspan(1), terminal,
+        [&](const ParsedArgs& args, const Terminal& colored) { return RunCompletion("normload", args, colored); });
   }
   if (first == "man") {
     return RunCommand(
