@@ -59,8 +59,8 @@ STEPS = {
         "server/process_setup.*"),
     # Units, manifests, rules and the dashboard, held to the options, the metrics and the flags that there are.
     "deployments": (
-        "deploy", ":(exclude,glob)deploy/*.sh", "tests/deploy", "server/README.md", "server/main.cc", "server/config*",
-        "server/option*", "server/metrics.*", "server/stats.*", "server/obs", "server/admin", "client/normload/options.*"),
+        "deploy", ":(exclude,glob)deploy/*.sh", "tests/deploy", "server/README.md", "server/main.cc",
+        "server/options", "server/wiring/metrics.*", "server/wiring/stats.*", "server/obs", "server/admin", "client/normload/options.*"),
     # Python's package for PyTorch and the models. What the server computes is compared with the oracle in `tests`; that
     # a trained session survives a kill is the crash test's.
     "real-models": (

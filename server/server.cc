@@ -16,14 +16,14 @@
 #include "kernels/plan.h"
 #include "server/base/random_hex.h"
 #include "server/base/version.h"
-#include "server/make_store.h"
 #include "server/obs/process.h"
-#include "server/option_list.h"
-#include "server/option_values.h"
+#include "server/options/option_list.h"
+#include "server/options/option_values.h"
 #include "server/process_setup.h"
-#include "server/registrar_hooks.h"
-#include "server/security_files.h"
-#include "server/telemetry.h"
+#include "server/wiring/make_store.h"
+#include "server/wiring/registrar_hooks.h"
+#include "server/wiring/security_files.h"
+#include "server/wiring/telemetry.h"
 
 namespace normd {
 namespace {

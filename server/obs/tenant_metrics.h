@@ -1,5 +1,5 @@
 // Metrics with the label `tenant`: one that is counted as events happen, and one that mirrors values kept elsewhere.
-// In the path: rows of server/metrics.h.
+// In the path: rows of server/wiring/metrics.h.
 // Ownership: both borrow the labels that they share, which must outlive them.
 // Threads: every method is safe from any thread; counting takes no lock.
 #ifndef NORMD_SERVER_OBS_TENANT_METRICS_H_

@@ -1,8 +1,9 @@
 // Takes shared memory in by file descriptor: listens on a Unix socket beside the gRPC one (which cannot carry
 // descriptors) and speaks proto/wire/shm_registration.h. Every connection owns the regions that it registers; they are
 // removed when it closes, so a client that dies leaves nothing behind.
-// In the path: clients register here before they send requests; server/shared_memory.cc starts and stops the registrar.
-// Threads: a loop of its own serves all connections and never waits for a client. Start and Stop have one caller.
+// In the path: clients register here before they send requests; server/wiring/shared_memory.cc starts and stops the
+// registrar. Threads: a loop of its own serves all connections and never waits for a client. Start and Stop have one
+// caller.
 #ifndef NORMD_SERVER_SHM_REGISTRAR_H_
 #define NORMD_SERVER_SHM_REGISTRAR_H_
 
@@ -45,7 +46,8 @@ class Registrar {
  public:
   // Listens; the socket's mode is 0600 before anybody can connect. `table` must outlive the Registrar. INVALID_ARGUMENT
   // if the path is too long, UNAVAILABLE, naming the path for operators, if the socket cannot be made.
-  // REQUIRES: the folder is safe and no dead server's socket is in the way (PrepareUnixSocket of server/listen.h).
+  // REQUIRES: the folder is safe and no dead server's socket is in the way (PrepareUnixSocket of
+  // server/options/listen.h).
   static absl::StatusOr<std::unique_ptr<Registrar>> Start(const RegistrarOptions& options, RegionTable* table);
 
   // Calls Stop.

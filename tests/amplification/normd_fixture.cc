@@ -16,7 +16,7 @@
 #include <map>
 #include <utility>
 
-#include "server/config.h"
+#include "server/options/config.h"
 #include "tests/amplification/cost_meter.h"
 #include "tests/amplification/row_fixture.h"
 #include "tests/amplification/wire.h"

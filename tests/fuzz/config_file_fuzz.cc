@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "server/config_file.h"
-#include "server/option_list.h"
+#include "server/options/config_file.h"
+#include "server/options/option_list.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto options = normd::ParseConfigFile({reinterpret_cast<const char*>(data), size}, "f");

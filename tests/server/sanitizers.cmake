@@ -2,7 +2,7 @@
 # has the same code in a server with all its threads. A regular expression of paths.
 if(NORMD_SANITIZE STREQUAL "thread")
   string(CONCAT NORMD_SOURCES_LEFT_OUT_OF_server
-    "/server/(config|config_file|make_token|option_help|option_sources|service_manager"
+    "/server/(make_token|service_manager|options/(config|config_file|option_help|option_sources)"
     "|admin/(exposition|http_request|status_report)"
     "|base/(clock|errors|lru|nearest_name|regular_file|slice|tenant_quotas|traceparent)"
     "|engine/engine_refusals|obs/(session_drifts|tenant_metrics)|rpc/codec/[a-z_]+"

@@ -1,4 +1,4 @@
-// How the rpc layer reports requests. Metrics and logs are attached here (server/telemetry.h), so that rpc knows
+// How the rpc layer reports requests. Metrics and logs are attached here (server/wiring/telemetry.h), so that rpc knows
 // neither.
 // In the path: beside it, at the end of each request.
 // Threads: the callbacks run on queue, backend and store threads, several at a time, and must not block.

@@ -13,9 +13,9 @@
 #include "prometheus/histogram.h"
 #include "server/base/clock.h"
 #include "server/base/steady_time.h"
-#include "server/metrics.h"
 #include "server/obs/log.h"
-#include "server/telemetry.h"
+#include "server/wiring/metrics.h"
+#include "server/wiring/telemetry.h"
 #include "tests/bench/comparison.h"
 #include "tests/bench/suite.h"
 
