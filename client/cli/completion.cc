@@ -88,7 +88,7 @@ const FlagSpec* FindFlag(Commands commands, const CommandSpec& command, absl::st
 }
 
 // How far the line has come before the word that is being written.
-struct Place {
+struct PlaceInLine {
   const CommandSpec* command;
   const FlagSpec* flag = nullptr;  // that waits for its value
   size_t operands = 0;
@@ -98,7 +98,7 @@ class Line {
  public:
   explicit Line(Commands commands) : commands_(commands), place_{Find(commands, "")} {}
 
-  const Place& place() const { return place_; }
+  const PlaceInLine& place() const { return place_; }
   void Take(const std::string& word) {
     if (word == "=") return;
     // Of "unix:/run/x" bash makes three words; the last two belong to the one before.
@@ -127,7 +127,7 @@ class Line {
   }
 
   const Commands commands_;
-  Place place_;
+  PlaceInLine place_;
   bool joins_ = false;  // the next word goes on where a ':' ended
 };
 
@@ -135,7 +135,7 @@ Candidates ValuesOf(Commands commands, const CommandSpec& command, const FlagSpe
   return flag.choices.empty() ? CandidatesFor(commands, command, flag.value) : WordsOf(flag.choices, '|');
 }
 
-Candidates OperandsAt(Commands commands, const Place& place) {
+Candidates OperandsAt(Commands commands, const PlaceInLine& place) {
   if (Candidates words = WordsAfter(commands, place.command->name); !words.empty()) {
     return place.operands == 0 ? words : Candidates();
   }
@@ -212,7 +212,7 @@ std::string CompletionText(Commands commands, absl::Span<const std::string> word
   for (size_t i = 0; i + 1 < words.size(); ++i) line.Take(words[i]);
   absl::string_view written = words.empty() ? absl::string_view() : words.back();
   if (written == "=" || written == ":") written = "";
-  const Place& place = line.place();
+  const PlaceInLine& place = line.place();
   const absl::string_view flag_part = FlagPart(written);
   const FlagSpec* const flag =
       flag_part.empty() ? place.flag : FindFlag(commands, *place.command, absl::StripSuffix(flag_part, "="));

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "server/obs/process.h"
 #include "server/wiring/stats.h"
+#include "tests/support/series.h"
 
 namespace normd {
 namespace {
@@ -44,14 +45,6 @@ MetricsOptions Options() {
           .version = "1",
           .numerics = "exact-1",
           .isa = "avx2"};
-}
-
-// The value of the series that is written exactly as `series`; -1: it is not there.
-double Value(const std::string& text, const std::string& series) {
-  for (const std::string& line : Lines(text)) {
-    if (line.rfind(series + " ", 0) == 0) return std::stod(line.substr(series.size() + 1));
-  }
-  return -1;
 }
 
 TEST(Metrics, TextIsExpositionFormat) {
@@ -120,48 +113,48 @@ TEST(Metrics, CountsWhatItIsTold) {
   metrics.ObserveStoreRead(absl::Microseconds(150));
   metrics.ObserveStoreCheckpoint(absl::Milliseconds(20));
   const std::string text = metrics.Text();
-  EXPECT_EQ(Value(text, R"(normd_requests_total{code="OK",method="A/Two",norm="rms_norm"})"), 2);
-  EXPECT_EQ(Value(text, R"(normd_requests_total{code="NOT_FOUND",method="A/Two",norm="rms_norm"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_count{method="A/Two",phase="decode"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_bucket{method="A/Two",phase="decode",le="0.001"})"), 0);
-  EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_bucket{method="A/Two",phase="decode",le="0.002"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_transport_requests_total{protocol="grpc",transport="unix"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_transport_requests_total{protocol="grpc",transport="tcp"})"), 0);
-  EXPECT_EQ(Value(text, R"(normd_transport_requests_total{protocol="grpc",transport="tls"})"), 2);
-  EXPECT_EQ(Value(text, R"(normd_tenant_requests_total{tenant="other"})"), 2);
-  EXPECT_EQ(Value(text, R"(normd_tenant_requests_total{tenant="vision"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_tenant_sessions{tenant="vision"})"), 7) << "one list of tenants for all metrics";
-  EXPECT_EQ(Value(text, R"(normd_tenant_sessions{tenant="other"})"), 2);
-  EXPECT_EQ(Value(text, R"(normd_refusals_total{reason="QUEUE_AGE"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_refusals_total{reason="other"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_refusals_total{reason="STEP_TOO_OLD"})"), 0);
-  EXPECT_EQ(Value(text, "normd_batch_items_failed_total"), 2);
-  EXPECT_EQ(Value(text, R"(normd_steps_total{outcome="replayed"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_steps_total{outcome="applied"})"), 0);
-  EXPECT_EQ(Value(text, "normd_not_finite_total"), 1);
-  EXPECT_EQ(Value(text, R"(normd_session_drift{session="bn",tenant="vision"})"), 2.5);
-  EXPECT_EQ(Value(text, "normd_store_read_seconds_sum"), 0.00015);
-  EXPECT_EQ(Value(text, "normd_store_checkpoint_seconds_count"), 1);
-  EXPECT_EQ(Value(text, "normd_request_bytes_total"), 100);
-  EXPECT_EQ(Value(text, "normd_response_bytes_total"), 50);
-  EXPECT_EQ(Value(text, R"(normd_rows_total{norm="rms_norm"})"), 12);
-  EXPECT_EQ(Value(text, "normd_batch_items_sum"), 5);
-  EXPECT_EQ(Value(text, R"(normd_device_jobs_total{device="cpu"})"), 0);
-  EXPECT_EQ(Value(text, R"(normd_device_jobs_total{device="cuda"})"), 8);
-  EXPECT_EQ(Value(text, R"(normd_device_fallbacks_total{reason="lost"})"), 0);
-  EXPECT_EQ(Value(text, R"(normd_device_fallbacks_total{reason="full"})"), 1);
-  EXPECT_EQ(Value(text, "normd_batch_size_sum"), 9);
-  EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="cancelled"})"), 0);
-  EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="expired"})"), 1);
-  EXPECT_EQ(Value(text, "normd_sessions"), 3);
-  EXPECT_EQ(Value(text, "normd_session_loads_total"), 6);
-  EXPECT_EQ(Value(text, "normd_store_failed_groups_total"), 1);
-  EXPECT_EQ(Value(text, "normd_store_group_changes_sum"), 64);
-  EXPECT_EQ(Value(text, "normd_store_group_seconds_count"), 1);
-  EXPECT_EQ(Value(text, "normd_in_flight_bytes"), 77);
-  EXPECT_EQ(Value(text, "normd_shared_memory_regions"), 2);
-  EXPECT_EQ(Value(text, "normd_shared_memory_bytes"), 4096);
-  EXPECT_EQ(Value(text, R"(normd_build_info{isa="avx2",numerics="exact-1",version="1"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_requests_total{code="OK",method="A/Two",norm="rms_norm"})"), 2);
+  EXPECT_EQ(SeriesValue(text, R"(normd_requests_total{code="NOT_FOUND",method="A/Two",norm="rms_norm"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_request_duration_seconds_count{method="A/Two",phase="decode"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_request_duration_seconds_bucket{method="A/Two",phase="decode",le="0.001"})"), 0);
+  EXPECT_EQ(SeriesValue(text, R"(normd_request_duration_seconds_bucket{method="A/Two",phase="decode",le="0.002"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_transport_requests_total{protocol="grpc",transport="unix"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_transport_requests_total{protocol="grpc",transport="tcp"})"), 0);
+  EXPECT_EQ(SeriesValue(text, R"(normd_transport_requests_total{protocol="grpc",transport="tls"})"), 2);
+  EXPECT_EQ(SeriesValue(text, R"(normd_tenant_requests_total{tenant="other"})"), 2);
+  EXPECT_EQ(SeriesValue(text, R"(normd_tenant_requests_total{tenant="vision"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_tenant_sessions{tenant="vision"})"), 7) << "one list of tenants for all metrics";
+  EXPECT_EQ(SeriesValue(text, R"(normd_tenant_sessions{tenant="other"})"), 2);
+  EXPECT_EQ(SeriesValue(text, R"(normd_refusals_total{reason="QUEUE_AGE"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_refusals_total{reason="other"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_refusals_total{reason="STEP_TOO_OLD"})"), 0);
+  EXPECT_EQ(SeriesValue(text, "normd_batch_items_failed_total"), 2);
+  EXPECT_EQ(SeriesValue(text, R"(normd_steps_total{outcome="replayed"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_steps_total{outcome="applied"})"), 0);
+  EXPECT_EQ(SeriesValue(text, "normd_not_finite_total"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_session_drift{session="bn",tenant="vision"})"), 2.5);
+  EXPECT_EQ(SeriesValue(text, "normd_store_read_seconds_sum"), 0.00015);
+  EXPECT_EQ(SeriesValue(text, "normd_store_checkpoint_seconds_count"), 1);
+  EXPECT_EQ(SeriesValue(text, "normd_request_bytes_total"), 100);
+  EXPECT_EQ(SeriesValue(text, "normd_response_bytes_total"), 50);
+  EXPECT_EQ(SeriesValue(text, R"(normd_rows_total{norm="rms_norm"})"), 12);
+  EXPECT_EQ(SeriesValue(text, "normd_batch_items_sum"), 5);
+  EXPECT_EQ(SeriesValue(text, R"(normd_device_jobs_total{device="cpu"})"), 0);
+  EXPECT_EQ(SeriesValue(text, R"(normd_device_jobs_total{device="cuda"})"), 8);
+  EXPECT_EQ(SeriesValue(text, R"(normd_device_fallbacks_total{reason="lost"})"), 0);
+  EXPECT_EQ(SeriesValue(text, R"(normd_device_fallbacks_total{reason="full"})"), 1);
+  EXPECT_EQ(SeriesValue(text, "normd_batch_size_sum"), 9);
+  EXPECT_EQ(SeriesValue(text, R"(normd_batch_dropped_total{reason="cancelled"})"), 0);
+  EXPECT_EQ(SeriesValue(text, R"(normd_batch_dropped_total{reason="expired"})"), 1);
+  EXPECT_EQ(SeriesValue(text, "normd_sessions"), 3);
+  EXPECT_EQ(SeriesValue(text, "normd_session_loads_total"), 6);
+  EXPECT_EQ(SeriesValue(text, "normd_store_failed_groups_total"), 1);
+  EXPECT_EQ(SeriesValue(text, "normd_store_group_changes_sum"), 64);
+  EXPECT_EQ(SeriesValue(text, "normd_store_group_seconds_count"), 1);
+  EXPECT_EQ(SeriesValue(text, "normd_in_flight_bytes"), 77);
+  EXPECT_EQ(SeriesValue(text, "normd_shared_memory_regions"), 2);
+  EXPECT_EQ(SeriesValue(text, "normd_shared_memory_bytes"), 4096);
+  EXPECT_EQ(SeriesValue(text, R"(normd_build_info{isa="avx2",numerics="exact-1",version="1"})"), 1);
   EXPECT_THAT(RequestsByMethod(metrics.Text()), ElementsAre(Pair("A/Two", 3)));
   EXPECT_EQ(metrics.moved_bytes(), 150);
 }
@@ -174,9 +167,9 @@ TEST(Metrics, NamesEveryPhase) {
   static_assert(std::size(phases) == kPhases);
   for (const auto& [phase, name] : phases) {
     const std::string series = R"(normd_request_duration_seconds_count{method="A/Two",phase=")" + std::string(name);
-    EXPECT_EQ(Value(metrics.Text(), series + "\"}"), -1) << "made before its first use";
+    EXPECT_EQ(SeriesValue(metrics.Text(), series + "\"}"), -1) << "made before its first use";
     metrics.ObservePhase(1, phase, absl::Microseconds(1));
-    EXPECT_EQ(Value(metrics.Text(), series + "\"}"), 1);
+    EXPECT_EQ(SeriesValue(metrics.Text(), series + "\"}"), 1);
   }
 }
 
@@ -184,9 +177,9 @@ TEST(Metrics, AFreshServerShowsARequestCounterForEveryMethod) {
   const std::string text = Metrics(Options()).Text();
   for (const char* method : {"A/One", "A/Two", "other"}) {
     const std::string labels = R"({code="OK",method=")" + std::string(method) + R"(",norm="none"})";
-    EXPECT_EQ(Value(text, "normd_requests_total" + labels), 0) << method;
+    EXPECT_EQ(SeriesValue(text, "normd_requests_total" + labels), 0) << method;
   }
-  EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_count{method="A/One",phase="total"})"), 0);
+  EXPECT_EQ(SeriesValue(text, R"(normd_request_duration_seconds_count{method="A/One",phase="total"})"), 0);
 }
 
 TEST(Metrics, ItsBucketsGoFromAMicrosecondToAHundredSeconds) {
@@ -197,12 +190,12 @@ TEST(Metrics, ItsBucketsGoFromAMicrosecondToAHundredSeconds) {
   }
   const std::string text = metrics.Text();
   const std::string bucket = R"(normd_request_duration_seconds_bucket{method="A/One",phase="decode",le=)";
-  EXPECT_EQ(Value(text, bucket + R"("1e-06"})"), 2);
-  EXPECT_EQ(Value(text, bucket + R"("2e-06"})"), 3);
-  EXPECT_EQ(Value(text, bucket + R"("2e-05"})"), 3);
-  EXPECT_EQ(Value(text, bucket + R"("5e-05"})"), 4);
-  EXPECT_EQ(Value(text, bucket + R"("100"})"), 5);
-  EXPECT_EQ(Value(text, bucket + R"("+Inf"})"), 6);
+  EXPECT_EQ(SeriesValue(text, bucket + R"("1e-06"})"), 2);
+  EXPECT_EQ(SeriesValue(text, bucket + R"("2e-06"})"), 3);
+  EXPECT_EQ(SeriesValue(text, bucket + R"("2e-05"})"), 3);
+  EXPECT_EQ(SeriesValue(text, bucket + R"("5e-05"})"), 4);
+  EXPECT_EQ(SeriesValue(text, bucket + R"("100"})"), 5);
+  EXPECT_EQ(SeriesValue(text, bucket + R"("+Inf"})"), 6);
 }
 
 TEST(Metrics, BoundsTheSeriesWhateverCallersSend) {
@@ -215,8 +208,8 @@ TEST(Metrics, BoundsTheSeriesWhateverCallersSend) {
     metrics.CountRows(norm, 1);
   }
   const std::string text = metrics.Text();
-  EXPECT_EQ(Value(text, R"(normd_requests_total{code="UNKNOWN",method="other",norm="none"})"), 100);
-  EXPECT_EQ(Value(text, R"(normd_rows_total{norm="none"})"), 100);
+  EXPECT_EQ(SeriesValue(text, R"(normd_requests_total{code="UNKNOWN",method="other",norm="none"})"), 100);
+  EXPECT_EQ(SeriesValue(text, R"(normd_rows_total{norm="none"})"), 100);
   EXPECT_EQ(text.find("ade/Up"), std::string::npos);
 }
 
@@ -238,7 +231,7 @@ TEST(Metrics, LosesNothingWhenSeveralThreadsMakeTheSameSeries) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(RequestsByMethod(metrics.Text()), ElementsAre(Pair("A/Two", 4000)));
-  EXPECT_EQ(Value(metrics.Text(), "normd_session_loads_total"), 751) << "growth is added once";
+  EXPECT_EQ(SeriesValue(metrics.Text(), "normd_session_loads_total"), 751) << "growth is added once";
 }
 
 TEST(Metrics, ReadsTheProcess) {
@@ -249,13 +242,13 @@ TEST(Metrics, ReadsTheProcess) {
     metrics.SetStats(stats);
   }
   const std::string text = metrics.Text();
-  EXPECT_GT(Value(text, "process_resident_memory_bytes"), 1 << 20);
-  EXPECT_GE(Value(text, "process_open_fds"), 3);
-  EXPECT_GT(Value(text, "process_max_fds"), 3);
-  EXPECT_GE(Value(text, "process_threads"), 1);
-  EXPECT_GT(Value(text, "process_start_time_seconds"), 1.6e9);
-  EXPECT_GE(Value(text, "process_cpu_seconds_total"), 0);
-  EXPECT_LT(Value(text, "process_cpu_seconds_total"), 3600) << "added once, not at every reading";
+  EXPECT_GT(SeriesValue(text, "process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GE(SeriesValue(text, "process_open_fds"), 3);
+  EXPECT_GT(SeriesValue(text, "process_max_fds"), 3);
+  EXPECT_GE(SeriesValue(text, "process_threads"), 1);
+  EXPECT_GT(SeriesValue(text, "process_start_time_seconds"), 1.6e9);
+  EXPECT_GE(SeriesValue(text, "process_cpu_seconds_total"), 0);
+  EXPECT_LT(SeriesValue(text, "process_cpu_seconds_total"), 3600) << "added once, not at every reading";
 }
 
 }  // namespace

@@ -11,18 +11,13 @@
 #include "kernels/plan.h"
 #include "server/base/clock.h"
 #include "server/base/version.h"
+#include "tests/support/series.h"
 
 namespace normd {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// The value of the series that is written exactly as `series`; -1: it is not there.
-double Value(const std::string& text, const std::string& series) {
-  const size_t found = text.find("\n" + series + " ");
-  return found == std::string::npos ? -1 : std::stod(text.substr(found + series.size() + 2));
-}
 
 class ObserverTest : public ::testing::Test {
  protected:
@@ -57,23 +52,23 @@ TEST_F(ObserverTest, TurnsARecordIntoMetrics) {
   const RpcObserver observer = Observer(LogLevel::kInfo);
   observer.on_request_done(Record());
   const std::string compute = R"(normd_request_duration_seconds_count{method="Normalizer/Normalize",phase="compute"})";
-  EXPECT_EQ(Value(metrics_.Text(), compute), -1) << "known when the reply is written";
+  EXPECT_EQ(SeriesValue(metrics_.Text(), compute), -1) << "known when the reply is written";
   observer.on_request_written(Record());
   const std::string text = metrics_.Text();
-  EXPECT_EQ(Value(text, R"(normd_requests_total{code="OK",method="Normalizer/Normalize",norm="layer_norm"})"), 1);
-  EXPECT_EQ(Value(text, "normd_request_bytes_total"), 100);
-  EXPECT_EQ(Value(text, "normd_response_bytes_total"), 90);
-  EXPECT_EQ(Value(text, R"(normd_rows_total{norm="layer_norm"})"), 4);
-  EXPECT_EQ(Value(text, R"(normd_transport_requests_total{protocol="grpc",transport="unix"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_tenant_requests_total{tenant="default"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_requests_total{code="OK",method="Normalizer/Normalize",norm="layer_norm"})"), 1);
+  EXPECT_EQ(SeriesValue(text, "normd_request_bytes_total"), 100);
+  EXPECT_EQ(SeriesValue(text, "normd_response_bytes_total"), 90);
+  EXPECT_EQ(SeriesValue(text, R"(normd_rows_total{norm="layer_norm"})"), 4);
+  EXPECT_EQ(SeriesValue(text, R"(normd_transport_requests_total{protocol="grpc",transport="unix"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_tenant_requests_total{tenant="default"})"), 1);
   const std::string series = R"(normd_request_duration_seconds_sum{method="Normalizer/Normalize",phase=)";
-  EXPECT_DOUBLE_EQ(Value(text, series + R"("decode"})"), 1e-5);
-  EXPECT_DOUBLE_EQ(Value(text, series + R"("compute"})"), 2e-5);
-  EXPECT_DOUBLE_EQ(Value(text, series + R"("receive"})"), 5e-6);
-  EXPECT_DOUBLE_EQ(Value(text, series + R"("queue"})"), 3e-5);
-  EXPECT_DOUBLE_EQ(Value(text, series + R"("write"})"), 8e-6);
-  EXPECT_DOUBLE_EQ(Value(text, series + R"("total"})"), 1e-4);
-  EXPECT_EQ(Value(text, series + R"("commit"})"), -1) << "there was none";
+  EXPECT_DOUBLE_EQ(SeriesValue(text, series + R"("decode"})"), 1e-5);
+  EXPECT_DOUBLE_EQ(SeriesValue(text, series + R"("compute"})"), 2e-5);
+  EXPECT_DOUBLE_EQ(SeriesValue(text, series + R"("receive"})"), 5e-6);
+  EXPECT_DOUBLE_EQ(SeriesValue(text, series + R"("queue"})"), 3e-5);
+  EXPECT_DOUBLE_EQ(SeriesValue(text, series + R"("write"})"), 8e-6);
+  EXPECT_DOUBLE_EQ(SeriesValue(text, series + R"("total"})"), 1e-4);
+  EXPECT_EQ(SeriesValue(text, series + R"("commit"})"), -1) << "there was none";
   EXPECT_EQ(out_.str(), "") << "requests are logged at debug only";
 }
 
@@ -84,9 +79,9 @@ TEST_F(ObserverTest, MeasuresCallsThatSucceedAlone) {
   refused.code = absl::StatusCode::kResourceExhausted;
   observer.on_request_written(refused);
   const std::string total = R"(normd_request_duration_seconds_count{method="Normalizer/Normalize",phase="total"})";
-  EXPECT_LE(Value(metrics_.Text(), total), 0);
+  EXPECT_LE(SeriesValue(metrics_.Text(), total), 0);
   observer.on_request_written(Record());
-  EXPECT_EQ(Value(metrics_.Text(), total), 1);
+  EXPECT_EQ(SeriesValue(metrics_.Text(), total), 1);
 }
 
 // Said by the log as well as by the caller's error.
@@ -105,8 +100,8 @@ TEST_F(ObserverTest, CountsRefusalsByTheirReason) {
   observer.on_request_done(refused);
   refused.reason = "";
   observer.on_request_done(refused);
-  EXPECT_EQ(Value(metrics_.Text(), R"(normd_refusals_total{reason="STEP_TOO_OLD"})"), 1);
-  EXPECT_EQ(Value(metrics_.Text(), R"(normd_refusals_total{reason="other"})"), 1);
+  EXPECT_EQ(SeriesValue(metrics_.Text(), R"(normd_refusals_total{reason="STEP_TOO_OLD"})"), 1);
+  EXPECT_EQ(SeriesValue(metrics_.Text(), R"(normd_refusals_total{reason="other"})"), 1);
 }
 
 TEST_F(ObserverTest, LogsRequestsAtDebugAndOurOwnTroubleAlways) {
@@ -145,13 +140,13 @@ TEST_F(ObserverTest, CountsWhatRanWhereWhatFellBackAndWhatWasDropped) {
   observer.queues.on_dropped(absl::StatusCode::kDeadlineExceeded);
   observer.queues.on_dropped(absl::StatusCode::kDeadlineExceeded);
   const std::string text = metrics_.Text();
-  EXPECT_EQ(Value(text, R"(normd_device_jobs_total{device="cpu"})"), 3);
-  EXPECT_EQ(Value(text, R"(normd_device_jobs_total{device="cuda"})"), 5);
-  EXPECT_EQ(Value(text, R"(normd_device_fallbacks_total{reason="lost"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_device_fallbacks_total{reason="full"})"), 2);
-  EXPECT_EQ(Value(text, "normd_batch_size_sum"), 17);
-  EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="cancelled"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="expired"})"), 2);
+  EXPECT_EQ(SeriesValue(text, R"(normd_device_jobs_total{device="cpu"})"), 3);
+  EXPECT_EQ(SeriesValue(text, R"(normd_device_jobs_total{device="cuda"})"), 5);
+  EXPECT_EQ(SeriesValue(text, R"(normd_device_fallbacks_total{reason="lost"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_device_fallbacks_total{reason="full"})"), 2);
+  EXPECT_EQ(SeriesValue(text, "normd_batch_size_sum"), 17);
+  EXPECT_EQ(SeriesValue(text, R"(normd_batch_dropped_total{reason="cancelled"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_batch_dropped_total{reason="expired"})"), 2);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("cuda:1"), HasSubstr("it fell off the bus")));
 }
 
@@ -162,12 +157,12 @@ TEST_F(ObserverTest, CountsStepsAndTheirDrift) {
   observer.on_step({.session = "b", .replayed = true, .reason = Reason::kNonFinite});
   observer.on_not_finite();
   const std::string text = metrics_.Text();
-  EXPECT_EQ(Value(text, R"(normd_steps_total{outcome="applied"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_steps_total{outcome="not_finite"})"), 1);
-  EXPECT_EQ(Value(text, R"(normd_steps_total{outcome="replayed"})"), 1);
-  EXPECT_EQ(Value(text, "normd_not_finite_total"), 1);
-  EXPECT_EQ(Value(text, R"(normd_session_drift{session="a",tenant="default"})"), 3);
-  EXPECT_EQ(Value(text, R"(normd_session_drift{session="b",tenant="default"})"), -1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_steps_total{outcome="applied"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_steps_total{outcome="not_finite"})"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_steps_total{outcome="replayed"})"), 1);
+  EXPECT_EQ(SeriesValue(text, "normd_not_finite_total"), 1);
+  EXPECT_EQ(SeriesValue(text, R"(normd_session_drift{session="a",tenant="default"})"), 3);
+  EXPECT_EQ(SeriesValue(text, R"(normd_session_drift{session="b",tenant="default"})"), -1);
 }
 
 TEST_F(ObserverTest, CountsTheGroupsReadsAndCheckpointsOfTheStore) {
@@ -176,10 +171,10 @@ TEST_F(ObserverTest, CountsTheGroupsReadsAndCheckpointsOfTheStore) {
   observer.on_group(64, absl::Milliseconds(2));
   observer.on_read(absl::Milliseconds(3));
   observer.on_checkpoint(absl::Milliseconds(4));
-  EXPECT_DOUBLE_EQ(Value(metrics_.Text(), "normd_store_read_seconds_sum"), 3e-3);
-  EXPECT_DOUBLE_EQ(Value(metrics_.Text(), "normd_store_checkpoint_seconds_sum"), 4e-3);
-  EXPECT_EQ(Value(metrics_.Text(), "normd_store_group_changes_sum"), 64);
-  EXPECT_DOUBLE_EQ(Value(metrics_.Text(), "normd_store_group_seconds_sum"), 2e-3);
+  EXPECT_DOUBLE_EQ(SeriesValue(metrics_.Text(), "normd_store_read_seconds_sum"), 3e-3);
+  EXPECT_DOUBLE_EQ(SeriesValue(metrics_.Text(), "normd_store_checkpoint_seconds_sum"), 4e-3);
+  EXPECT_EQ(SeriesValue(metrics_.Text(), "normd_store_group_changes_sum"), 64);
+  EXPECT_DOUBLE_EQ(SeriesValue(metrics_.Text(), "normd_store_group_seconds_sum"), 2e-3);
 }
 
 TEST_F(ObserverTest, SaysWhatRuns) {
