@@ -180,8 +180,14 @@ absl::Status Server::ServeAdmin() {
   if (config_.admin_listen.empty()) return absl::OkStatus();
   NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress("--admin_listen", config_.admin_listen));
   AdminPages pages;
-  pages.metrics = [this] { return MetricsText(/*scrape=*/true); };
-  pages.peek = [this] { return MetricsText(/*scrape=*/false); };
+  pages.metrics = [this] {
+    ReadStats(/*scrape=*/true);
+    return metrics_.Text();
+  };
+  pages.peek = [this] {
+    ReadStats(/*scrape=*/false);
+    return MetricReading(metrics_.Collect());
+  };
   pages.state = [this] { return State(); };
   pages.status = [this] { return Status(); };
   NORMD_ASSIGN_OR_RETURN(admin_, AdminServer::Start(address.host, address.port, std::move(pages), config_.admin_hosts));
@@ -335,7 +341,7 @@ void Server::Drain() {
   log_->Info("drained");
 }
 
-std::string Server::MetricsText(bool scrape) {
+void Server::ReadStats(bool scrape) {
   Stats stats;
   stats.store = sessions_->stats();
   stats.process = ReadProcessStats();
@@ -361,7 +367,6 @@ std::string Server::MetricsText(bool scrape) {
   }
   stats.tenants = StatsOfTenants();
   metrics_.SetStats(stats);
-  return metrics_.Text();
 }
 
 TenantStats Server::StatsOfTenants() const {

@@ -91,8 +91,8 @@ class Server {
   std::string StorePlace() const;
   // What an operator has to see to.
   std::vector<std::string> Problems() const;
-  // `scrape`: what counts since the last scrape begins anew.
-  std::string MetricsText(bool scrape);
+  // Sets the metrics that are read and not counted. `scrape`: figures since the last scrape begin anew.
+  void ReadStats(bool scrape);
   TenantStats StatsOfTenants() const;
   TrimmerHooks MakeTrimmerHooks();
 

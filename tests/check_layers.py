@@ -80,7 +80,7 @@ LAYERS = {
                             "server/rpc/codec", "server/session", "server/engine", "server/shm", "server/base"),
     "server/rpc": ("absl", "kernels/base", "server/rpc/edge", "server/rpc/grpc", "server/rpc/http2", "server/rpc/codec",
                    "server/rpc/services", "server/engine", "server/base", "server/net"),
-    "server/admin": ("absl", "kernels/base", "server/net", "server/base"),
+    "server/admin": ("absl", "prometheus", "kernels/base", "server/net", "server/base"),
     # What an operator may set, and where each value comes from.
     "server/options": ("absl", "cli11", "toml++", "kernels/base", "server/base", "server/net", "server/security",
                        "server/shm", "server/traces", "server/admin"),

@@ -1,27 +1,46 @@
 #include "server/admin/admin_server.h"
 
+#include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/random_hex.h"
+#include "server/base/steady_time.h"
 
 namespace normd {
 namespace {
 
 constexpr const char* kExpositionType = "text/plain; version=0.0.4; charset=utf-8";
 
-HttpResponse StatusResponse(const std::vector<StatusTable>& tables) {
+// Makes the tables of the status page, all on the thread of the slow pages.
+class StatusSource {
+ public:
+  explicit StatusSource(const AdminPages& pages) : status_(pages.status), peek_(pages.peek) {}
+
+  std::vector<StatusTable> Tables() {
+    const MetricReading metrics = peek_();
+    return StatusTables(status_(), metrics, readings_.Add(metrics, SteadyNow()));
+  }
+
+ private:
+  const std::function<StatusFacts()> status_;
+  const std::function<MetricReading()> peek_;
+  RecentReadings readings_{SteadyNow()};
+};
+
+HttpResponse StatusResponse(ServingState state, const std::vector<StatusTable>& tables) {
   const std::string nonce = RandomHex(4);
   return {.content_type = "text/html; charset=utf-8",
-          .body = StatusPage(tables, nonce),
+          .body = StatusPage(Name(state), tables, nonce),
           .security_policy = StatusPagePolicy(nonce)};
 }
 
 std::vector<HttpPage> PagesOf(AdminPages pages) {
   std::vector<HttpPage> result;
   result.push_back({"/healthz", [] { return HttpResponse{.body = "ok\n"}; }});
-  result.push_back({"/readyz", [state = std::move(pages.state)] {
+  result.push_back({"/readyz", [state = pages.state] {
                       const ServingState now = state();
                       return HttpResponse{.status = now == ServingState::kServing ? 200 : 503,
                                           .body = absl::StrCat(std::string(Name(now)), "\n")};
@@ -32,19 +51,10 @@ std::vector<HttpPage> PagesOf(AdminPages pages) {
   add_slow("/metrics", [metrics = std::move(pages.metrics)] {
     return HttpResponse{.content_type = kExpositionType, .body = metrics()};
   });
-  add_slow("/statusz/metrics",
-           [peek = pages.peek] { return HttpResponse{.content_type = kExpositionType, .body = peek()}; });
-  const auto tables = [status = std::move(pages.status), peek = std::move(pages.peek)] {
-    return StatusTables(status(), peek());
-  };
-  add_slow("/", [tables] { return StatusResponse(tables()); });
-  add_slow("/statusz/tables", [tables] {
-    return HttpResponse{.content_type = "text/html; charset=utf-8",
-                        .body = StatusTablesHtml(tables()),
-                        .security_policy = "default-src 'none'"};
-  });
-  add_slow("/statusz", [tables] {
-    return HttpResponse{.content_type = "text/plain; charset=utf-8", .body = StatusText(tables())};
+  const auto source = std::make_shared<StatusSource>(pages);
+  add_slow("/", [source, state = pages.state] { return StatusResponse(state(), source->Tables()); });
+  add_slow("/statusz", [source] {
+    return HttpResponse{.content_type = "text/plain; charset=utf-8", .body = StatusText(source->Tables())};
   });
   return result;
 }

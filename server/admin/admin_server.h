@@ -1,7 +1,5 @@
-// The admin listener, for probes, Prometheus and people: HTTP /metrics, /healthz, /readyz, the status page at /, the
-// same as text at /statusz, and what the page's script reads: /statusz/metrics and /statusz/tables. Every other path is
-// 404.
-// In the path: beside it; nothing here touches requests.
+// The admin listener, for probes, Prometheus and people: HTTP /metrics, /healthz, /readyz, the status page at /, and
+// the same as text at /statusz. Every other path is 404. In the path: beside it; nothing here touches requests.
 // Threads: the callbacks in AdminPages run on two threads of HttpServer, so they must be safe from any thread, and
 // what they use must outlive the server. `state` answers probes and must return at once; the others may take longer.
 #ifndef NORMD_SERVER_ADMIN_ADMIN_SERVER_H_
@@ -27,8 +25,9 @@ std::string_view Name(ServingState state);
 
 struct AdminPages {
   std::function<std::string()> metrics;  // exposition text, for Prometheus
-  std::function<std::string()> peek;     // the same, and what counts since the last scrape goes on counting
-  std::function<ServingState()> state;   // /readyz: 200 only for kServing
+  // The same metrics for the status page; figures that begin anew at each scrape go on.
+  std::function<MetricReading()> peek;
+  std::function<ServingState()> state;  // /readyz: 200 only for kServing
   std::function<StatusFacts()> status;
 };
 

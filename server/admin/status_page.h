@@ -6,7 +6,7 @@
 
 namespace normd {
 
-// With {{nonce}} and {{tables}} to be replaced (status_report.h).
+// With {{nonce}}, {{state}} and {{tables}} to be replaced (status_report.h).
 absl::string_view StatusPageTemplate();
 
 }  // namespace normd

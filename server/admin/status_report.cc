@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "server/admin/exposition.h"
 #include "server/admin/status_page.h"
 
 namespace normd {
@@ -25,11 +24,19 @@ std::string BytesText(double bytes) {
                                    : absl::StrFormat("%.3g %s", bytes, kUnits[unit]);
 }
 
+std::string RateText(double rate) { return absl::StrFormat(rate >= 100 ? "%.0f" : "%.3g", rate); }
+
 std::string SecondsText(std::optional<double> seconds) {
   if (!seconds.has_value()) return "-";
   if (*seconds < 1e-3) return absl::StrFormat("%.3g us", *seconds * 1e6);
   if (*seconds < 1) return absl::StrFormat("%.3g ms", *seconds * 1e3);
   return absl::StrFormat("%.3g s", *seconds);
+}
+
+double SecondsOf(const RecentCounts& recent) { return std::max(absl::ToDoubleSeconds(recent.duration), 1e-3); }
+
+std::string RecentTitle(const char* begin, const RecentCounts& recent) {
+  return absl::StrFormat("%s the last %.0f s", begin, std::max(1.0, SecondsOf(recent)));
 }
 
 StatusTable WordsTable(std::string title, const std::vector<std::pair<std::string, std::string>>& lines) {
@@ -44,22 +51,55 @@ StatusTable ProblemsTable(const std::vector<std::string>& problems) {
   return table;
 }
 
-StatusTable RequestsTable(const Exposition& metrics) {
-  StatusTable table{.title = "Requests since the start", .headers = {"method", "calls", "errors", "p50", "p99"}};
-  for (const std::string& method : metrics.LabelValues(kRequests, "method")) {
-    const double calls = metrics.Sum(kRequests, {{"method", method}}).value_or(0);
-    const double good = metrics.Sum(kRequests, {{"method", method}, {"code", "OK"}}).value_or(0);
+// What is counted now, and how much of what is.
+StatusTable FiguresTable(const RecentCounts& recent) {
+  StatusTable table{.title = RecentTitle("Over", recent), .headers = {}, .rows = {}, .words = true};
+  if (recent.counts.Find(kRequests).empty()) return table;
+  const auto add = [&table](std::string name, std::string text, double value) {
+    table.rows.push_back({std::move(name), std::move(text)});
+    table.values.push_back(value);
+  };
+  const auto sum = [&recent](std::string_view metric) { return recent.counts.Sum(metric).value_or(0); };
+  const auto rate = [&](std::string_view metric) { return sum(metric) / SecondsOf(recent); };
+  const auto add_count = [&add](std::string name, double count) { add(std::move(name), RateText(count), count); };
+  const auto add_bytes = [&add](std::string name, double bytes, const char* per = "") {
+    add(std::move(name), absl::StrCat(BytesText(bytes), per), bytes);
+  };
+  const double answered = recent.counts.Sum(kRequests, {{"code", "OK"}}).value_or(0) / SecondsOf(recent);
+  add_count("calls/s", rate(kRequests));
+  add_count("errors/s", rate(kRequests) - answered);
+  for (const auto& [name, q] : {std::pair{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}}) {
+    const std::optional<double> latency = recent.counts.Quantile(kDurations, q, {{"phase", "total"}});
+    add(name, SecondsText(latency), latency.value_or(0));
+  }
+  add_bytes("received", rate("normd_request_bytes_total"), "/s");
+  add_bytes("sent", rate("normd_response_bytes_total"), "/s");
+  add_count("groups/s", rate("normd_rows_total"));
+  add_count("cores busy", rate("process_cpu_seconds_total"));
+  add_bytes("in flight", sum("normd_in_flight_bytes"));
+  add_count("sessions", sum("normd_sessions"));
+  add_count("connections", sum("normd_connections"));
+  add_bytes("memory", sum("process_resident_memory_bytes"));
+  return table;
+}
+
+// Calls and errors are divided by `seconds`.
+StatusTable RequestsTable(const MetricReading& counts, std::string title, const std::string& per, double seconds) {
+  StatusTable table{.title = std::move(title), .headers = {"method", "calls" + per, "errors" + per, "p50", "p99"}};
+  for (const std::string& method : counts.LabelValues(kRequests, "method")) {
+    const double calls = counts.Sum(kRequests, {{"method", method}}).value_or(0);
+    const double good = counts.Sum(kRequests, {{"method", method}, {"code", "OK"}}).value_or(0);
     if (calls == 0) continue;
     const std::vector<LabelIs> total = {{"method", method}, {"phase", "total"}};
-    table.rows.push_back({method, CountText(calls), CountText(calls - good),
-                          SecondsText(metrics.Quantile(kDurations, 0.5, total)),
-                          SecondsText(metrics.Quantile(kDurations, 0.99, total))});
+    table.rows.push_back({method, RateText(calls / seconds), RateText((calls - good) / seconds),
+                          SecondsText(counts.Quantile(kDurations, 0.5, total)),
+                          SecondsText(counts.Quantile(kDurations, 0.99, total))});
   }
   return table;
 }
 
 // The counts of a metric by one of its labels, without those that are 0 and the one of `without`.
-StatusTable CountsTable(const Exposition& metrics, std::string title, std::string_view name, std::string_view label,
+StatusTable CountsTable(const MetricReading& metrics, std::string title, std::string_view name, std::string_view label,
                         std::string_view without = "", std::string counted = "requests") {
   StatusTable table{.title = std::move(title), .headers = {std::string(label), std::move(counted)}};
   for (const std::string& value : metrics.LabelValues(name, label)) {
@@ -69,26 +109,26 @@ StatusTable CountsTable(const Exposition& metrics, std::string title, std::strin
   return table;
 }
 
-StatusTable WaitingTable(const Exposition& metrics) {
+StatusTable WaitingTable(const MetricReading& metrics) {
   StatusTable table{.title = "Waiting now", .headers = {"for", "calls", "oldest"}};
-  for (const Sample* waiting : metrics.Find("normd_waiting")) {
-    const std::string_view stage = waiting->Label("stage");
-    table.rows.push_back({std::string(stage), CountText(waiting->value),
+  for (const MetricSeries* waiting : metrics.Find("normd_waiting")) {
+    const std::string_view stage = LabelOf(*waiting, "stage");
+    table.rows.push_back({std::string(stage), CountText(waiting->gauge.value),
                           SecondsText(metrics.Sum("normd_waiting_oldest_seconds", {{"stage", stage}}))});
   }
   return table;
 }
 
-StatusTable DriftTable(const Exposition& metrics) {
+StatusTable DriftTable(const MetricReading& metrics) {
   StatusTable table{.title = "Drift of sessions", .headers = {"tenant", "session", "drift"}};
-  for (const Sample* drift : metrics.Find("normd_session_drift")) {
-    table.rows.push_back({std::string(drift->Label("tenant")), std::string(drift->Label("session")),
-                          absl::StrFormat("%.3g", drift->value)});
+  for (const MetricSeries* drift : metrics.Find("normd_session_drift")) {
+    table.rows.push_back({std::string(LabelOf(*drift, "tenant")), std::string(LabelOf(*drift, "session")),
+                          absl::StrFormat("%.3g", drift->gauge.value)});
   }
   return table;
 }
 
-StatusTable TotalsTable(const Exposition& metrics) {
+StatusTable TotalsTable(const MetricReading& metrics) {
   struct Row {
     const char* title;
     const char* metric;
@@ -110,7 +150,7 @@ StatusTable TotalsTable(const Exposition& metrics) {
   return table;
 }
 
-StatusTable LimitsTable(const std::vector<StatusLimit>& limits, const Exposition& metrics) {
+StatusTable LimitsTable(const std::vector<StatusLimit>& limits, const MetricReading& metrics) {
   StatusTable table{.title = "Limits", .headers = {"", "used", "limit", "share"}};
   for (const StatusLimit& limit : limits) {
     const double used = metrics.Sum(limit.metric).value_or(0);
@@ -135,7 +175,19 @@ std::string RowHtml(const std::vector<std::string>& cells, const char* tag) {
   return out + "</tr>\n";
 }
 
+// The script fills in <polyline> and <small>.
+std::string FiguresHtml(const StatusTable& table) {
+  std::string out = absl::StrCat("<section class=\"figures\"><h2>", EscapeHtml(table.title), "</h2>\n<div>\n");
+  for (size_t i = 0; i < table.rows.size(); ++i) {
+    absl::StrAppend(&out, "<p data-value=\"", table.values[i], "\"><span>", table.rows[i][0], "</span><b>",
+                    table.rows[i][1], "</b><svg viewBox=\"0 0 149 30\" preserveAspectRatio=\"none\"><polyline/></svg>",
+                    "<small></small></p>\n");
+  }
+  return out + "</div></section>\n";
+}
+
 std::string TableHtml(const StatusTable& table) {
+  if (!table.values.empty()) return FiguresHtml(table);
   std::string out =
       absl::StrCat(table.alert ? "<section class=\"alert\"><h2>" : "<section><h2>", EscapeHtml(table.title),
                    "</h2>\n<div class=\"scroll\"><table", table.words ? " class=\"words\"" : "", ">\n");
@@ -146,12 +198,14 @@ std::string TableHtml(const StatusTable& table) {
 
 }  // namespace
 
-std::vector<StatusTable> StatusTables(const StatusFacts& facts, std::string_view metrics_text) {
-  const Exposition metrics(metrics_text);
+std::vector<StatusTable> StatusTables(const StatusFacts& facts, const MetricReading& metrics,
+                                      const RecentCounts& recent) {
   std::vector<StatusTable> tables = {
       ProblemsTable(facts.problems),
+      FiguresTable(recent),
+      RequestsTable(recent.counts, RecentTitle("Requests over", recent), "/s", SecondsOf(recent)),
       WordsTable("Server", facts.facts),
-      RequestsTable(metrics),
+      RequestsTable(metrics, "Requests since the start", "", 1),
       CountsTable(metrics, "Errors by code", kRequests, "code", "OK"),
       CountsTable(metrics, "Refusals by reason", "normd_refusals_total", "reason"),
       CountsTable(metrics, "Connections closed by the server", "normd_connections_closed_total", "reason", "",
@@ -194,15 +248,12 @@ std::string StatusText(const std::vector<StatusTable>& tables) {
   return out;
 }
 
-std::string StatusTablesHtml(const std::vector<StatusTable>& tables) {
-  std::string out;
-  for (const StatusTable& table : tables) out += TableHtml(table);
-  return out;
-}
-
-std::string StatusPage(const std::vector<StatusTable>& tables, std::string_view nonce) {
-  return absl::StrReplaceAll(StatusPageTemplate(),
-                             {{"{{nonce}}", std::string(nonce)}, {"{{tables}}", StatusTablesHtml(tables)}});
+std::string StatusPage(std::string_view state, const std::vector<StatusTable>& tables, std::string_view nonce) {
+  std::string tables_html;
+  for (const StatusTable& table : tables) tables_html += TableHtml(table);
+  return absl::StrReplaceAll(
+      StatusPageTemplate(),
+      {{"{{nonce}}", std::string(nonce)}, {"{{state}}", EscapeHtml(std::string(state))}, {"{{tables}}", tables_html}});
 }
 
 std::string StatusPagePolicy(std::string_view nonce) {

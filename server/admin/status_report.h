@@ -1,5 +1,5 @@
-// What the status page and /statusz say: tables of facts, limits, requests and of what else /metrics tells, made on the
-// server, so that they can be read without JavaScript. Pure functions.
+// What the status page and /statusz say: the figures of the last seconds, and tables of facts, limits, requests and
+// other metrics. All of it is made here, so that it can be read by curl and without JavaScript. Pure functions.
 // In the path: beside it; admin_server.cc serves the pages.
 #ifndef NORMD_SERVER_ADMIN_STATUS_REPORT_H_
 #define NORMD_SERVER_ADMIN_STATUS_REPORT_H_
@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "server/admin/metric_reading.h"
 
 namespace normd {
 
@@ -34,20 +36,20 @@ struct StatusTable {
   std::vector<std::vector<std::string>> rows;
   bool words = false;
   bool alert = false;  // of problems
+  // For a table of figures, each a name and a text: their values, whose course the page's script draws.
+  std::vector<double> values = {};
 };
 
-// `metrics` is the text of /metrics. Tables without rows are left out.
-std::vector<StatusTable> StatusTables(const StatusFacts& facts, std::string_view metrics);
+// Tables without rows are left out.
+std::vector<StatusTable> StatusTables(const StatusFacts& facts, const MetricReading& metrics,
+                                      const RecentCounts& recent);
 
 // The tables as plain text, in columns.
 std::string StatusText(const std::vector<StatusTable>& tables);
 
-// The tables as HTML, each a <section>, with all texts escaped.
-std::string StatusTablesHtml(const std::vector<StatusTable>& tables);
-
-// The page: the tables as HTML, and a script that shows live figures above them. Everything is inside; styles and
-// script carry `nonce`, for StatusPagePolicy.
-std::string StatusPage(const std::vector<StatusTable>& tables, std::string_view nonce);
+// The page: `state` and the tables as HTML, with all texts escaped, and a script that keeps them up to date. Everything
+// is inside; styles and script carry `nonce`, for StatusPagePolicy.
+std::string StatusPage(std::string_view state, const std::vector<StatusTable>& tables, std::string_view nonce);
 
 // The Content-Security-Policy of that page: nothing but what carries the nonce, and calls to the same server.
 std::string StatusPagePolicy(std::string_view nonce);

@@ -121,7 +121,8 @@ class Metrics {
   // Every metric, in the order of the rows.
   const std::vector<MetricInfo>& list() const { return set_.metrics(); }
 
-  // Prometheus exposition text, version 0.0.4, with the stats that SetStats was last given.
+  // The present values, with the stats that SetStats was last given; as Prometheus exposition text, version 0.0.4.
+  std::vector<prometheus::MetricFamily> Collect() const { return set_.Collect(); }
   std::string Text() const { return set_.Text(); }
 
  private:
