@@ -78,10 +78,11 @@ COVERED = {
                                               "RunHealth({\"-s\", server.target(), \"--ca\""),
     "ninja -C build/asan": (".ci/run", "./tests/run.sh --sanitize=address"),
     "ninja -C build/release": (".ci/run", "step tests ./tests/run.sh"),
-    "normd --listen=[::]:8001": ("tests/programs.py", "f\"--tls_client_ca={certificate}\""),
+    "normd --listen=[::]:8001": ("tests/programs/normd_test.py", "f\"--tls_client_ca={certificate}\""),
     "pip install ./client/python": ("tests/client/python/run.sh", "\"./client/python[test]\""),
     "normd --session_store=postgres://normd@db/normd": ("tests/e2e/rolling_restart.py", "--session_store={store}"),
-    "normd --trace_endpoint=http://127.0.0.1:4317": ("tests/programs.py", "f\"--trace_endpoint=http://127.0.0.1:"),
+    "normd --trace_endpoint=http://127.0.0.1:4317": ("tests/programs/normd_test.py",
+                                                     "f\"--trace_endpoint=http://127.0.0.1:"),
     "pkg-config": ("tests/package_test.py", "run(\"pkg-config\", \"--cflags\", \"--libs\", \"normd\""),
     "promtool test rules": ("tests/deploy/prometheus_check.py", 'promtool("test", "rules"'),
     "python3 -m venv": ("tests/client/python/run.sh", "python3 -m venv"),
@@ -273,12 +274,12 @@ class Site:
 
 def write_tensor(path):
     """Images of 4 channels, which every method takes."""
-    from programs import write_npy  # not above: it reads the arguments
+    from programs.harness import write_npy  # not above: it reads the arguments
     write_npy(path, (2, 4, 3, 3), [math.sin(7.3 * i) for i in range(72)])
 
 
 def write_batch_norm(path, prefix):
-    from programs import write_safetensors
+    from programs.harness import write_safetensors
     values = {"weight": (1, 1, 1, 1), "bias": (0, 0, 0, 0), "running_mean": (1, 0, -2, 3), "running_var": (1, 2, 3, 4)}
     tensors = {name: ("F32", [4], struct.pack("<4f", *four)) for name, four in values.items()}
     tensors["num_batches_tracked"] = ("I64", [], struct.pack("<q", 41))
@@ -426,7 +427,7 @@ def check(pages, folder, build, start, out):
 def main():
     if sys.argv[1] == "--write-programs":
         return write_programs(sys.argv[2])
-    from programs import NORMD, Server  # it reads the same arguments
+    from programs.harness import NORMD, Server  # it reads the same arguments
     report = check(read_pages(ROOT), os.path.abspath(sys.argv[5]), os.path.dirname(NORMD), Server, sys.stdout)
     return 1 if report.failures else 0
 

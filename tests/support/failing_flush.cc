@@ -1,5 +1,5 @@
 // Loaded before normd (LD_PRELOAD): from the moment that the file $NORMD_FAIL_FLUSH exists, fsync and fdatasync fail,
-// as those of a broken disk do. For tests/programs.py.
+// as those of a broken disk do. For tests/programs/normd_store_test.py.
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/syscall.h>

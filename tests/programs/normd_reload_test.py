@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""normd's file of options as an operator uses it: tests/reload.py NORMD NORMCTL NORMLOAD FAILING_FLUSH [TEST...]
+"""normd's file of options as an operator uses it: tests/programs/normd_reload_test.py NORMD NORMCTL NORMLOAD FAILING_FLUSH [TEST...]
 
 Starts the real server with --config, changes the file and sends SIGHUP, also under load; --check_config; and what a
 service manager is told.
@@ -11,12 +11,11 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-from programs import ENVIRONMENT, NORMCTL, NORMD, NORMLOAD, PATIENCE, Server, run
+from harness import ENVIRONMENT, NORMCTL, NORMD, NORMLOAD, PATIENCE, Server, TEST_ARGUMENTS, run
 
 
 class ReloadTest(unittest.TestCase):
@@ -232,4 +231,4 @@ class ServiceManagerTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[5:]], verbosity=2)
+    unittest.main(argv=TEST_ARGUMENTS, verbosity=2)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The status page in a browser: tests/status_page_test.py NORMD NORMCTL NORMLOAD FAILING_FLUSH [TEST...]
+"""The status page in a browser: tests/programs/status_page_test.py NORMD NORMCTL NORMLOAD FAILING_FLUSH [TEST...]
 
 Debian's chromium renders the page of a server under load, and prints what became of it.
 Runs with NORMD_TEST_FULL=1 (tests/run.sh --full) only, because the browser is a large package.
@@ -8,12 +8,11 @@ Runs with NORMD_TEST_FULL=1 (tests/run.sh --full) only, because the browser is a
 import html.parser
 import re
 import subprocess
-import sys
 import time
 import unittest
 import urllib.request
 
-from programs import ENVIRONMENT, NORMLOAD, PATIENCE, ServerTest
+from harness import ENVIRONMENT, NORMLOAD, PATIENCE, ServerTest, TEST_ARGUMENTS
 
 
 class Page(html.parser.HTMLParser):
@@ -98,4 +97,4 @@ class StatusPageTest(ServerTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[5:]])
+    unittest.main(argv=TEST_ARGUMENTS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""normctl in pipes and on a terminal: tests/normctl_pipes.py NORMD NORMCTL NORMLOAD FAILING_FLUSH [TEST...]
+"""normctl in pipes and on a terminal: tests/programs/normctl_pipes_test.py NORMD NORMCTL NORMLOAD FAILING_FLUSH [TEST...]
 
 What a process needs and a test within one cannot have: standard input and output, FIFOs, readers that leave early, and
 a pseudo-terminal.
@@ -12,11 +12,10 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import unittest
 
-from programs import ENVIRONMENT, NORMCTL, PATIENCE, ServerTest, read_npy, read_text, run, write_npy
+from harness import ENVIRONMENT, NORMCTL, PATIENCE, ServerTest, TEST_ARGUMENTS, read_npy, read_text, run, write_npy
 
 
 def filtered(arguments, source, **options):
@@ -230,4 +229,4 @@ class PipesTest(ServerTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[5:]])
+    unittest.main(argv=TEST_ARGUMENTS)
