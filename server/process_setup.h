@@ -28,9 +28,9 @@ void TrimMemory();
 
 // Asks gRPC to read large messages in large pieces: 1 to 3 slices per MiB instead of 17 to 25, so that hardly any row
 // of a tensor is split over two slices. This release of gRPC takes the setting only from an environment variable; a
-// value that the user has set is kept. Sets TLS's cipher suites, too, whatever the user has set: a list that gRPC does
-// not take would only show when the first client comes. Also turns off the deadlock detection of gRPC's locks, which
-// costs a small call 6 % of its CPU. REQUIRES: gRPC has not started.
+// value that the user has set is kept. Sets TLS's cipher suites, too, even if the user has set others: a list that gRPC
+// does not take would only show when the first client comes. Also turns off the deadlock detection of gRPC's locks,
+// which costs a small call 6 % of its CPU. REQUIRES: gRPC has not started.
 void TuneTransport();
 
 // Returns FAILED_PRECONDITION when this thread flushes subnormal numbers to zero, which a library built with
@@ -50,7 +50,7 @@ using OnHangup = absl::FunctionRef<bool(bool again)>;
 int WaitForStop(OnHangup on_hangup, absl::Duration pause = absl::Seconds(1));
 
 // Ends the current or the next WaitForStop, from any thread. Uses a signal of its own, so that WaitForStopSignal never
-// takes it for a signal from whoever runs the process, even when both arrive at the same time.
+// confuses it with a signal from outside, even when both arrive at the same time.
 void RequestStop();
 
 // Waits for a SIGTERM or SIGINT that comes after the one that ended WaitForStop, and returns it. Runs `on_hangup` as

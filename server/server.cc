@@ -357,7 +357,7 @@ void Server::ReadStats(bool scrape) {
     stats.in_flight_bytes = grpc_->in_flight_bytes();
     stats.waiting = {grpc_->waiting_reads(), engine_->wait_stats(), backend_.scheduler->wait_stats(),
                      stats.store.changes, stats.store.reads};
-    // A look at the status page must not hide from Prometheus what it took.
+    // A look at the status page must not hide the longest callback from Prometheus.
     longest_callback_ = std::max(longest_callback_, stats.queues.longest_callback);
     stats.queues.longest_callback = longest_callback_;
     if (scrape) longest_callback_ = absl::ZeroDuration();

@@ -89,14 +89,15 @@ class Server {
   StatusFacts Status() const;
   // Where the sessions are, with the room that is left there; "" for PostgreSQL and memory.
   std::string StorePlace() const;
-  // What an operator has to see to.
+  // Problems that an operator has to solve.
   std::vector<std::string> Problems() const;
   // Sets the metrics that are read and not counted. `scrape`: figures since the last scrape begin anew.
   void ReadStats(bool scrape);
   TenantStats StatsOfTenants() const;
   TrimmerHooks MakeTrimmerHooks();
 
-  // Constant after Start, `state_` and what Reload changes apart. Order matters: each member uses those above it.
+  // Constant after Start, except `state_` and the options that Reload changes. Order matters: each member uses those
+  // above it.
   Config config_;            // Reload changes reloadable options, which the thread that calls Reload reads, and Status
   mutable Mutex reload_mu_;  // held while Reload changes options, and while Status reads those
   ReloadStats reloads_ ABSL_GUARDED_BY(reload_mu_);

@@ -1,7 +1,8 @@
 // The admin listener, for probes, Prometheus and people: HTTP /metrics, /healthz, /readyz, the status page at /, and
 // the same as text at /statusz. Every other path is 404. In the path: beside it; nothing here touches requests.
 // Threads: the callbacks in AdminPages run on two threads of HttpServer, so they must be safe from any thread, and
-// what they use must outlive the server. `state` answers probes and must return at once; the others may take longer.
+// everything that they use must outlive the server. `state` answers probes and must return at once; the others may take
+// longer.
 #ifndef NORMD_SERVER_ADMIN_ADMIN_SERVER_H_
 #define NORMD_SERVER_ADMIN_ADMIN_SERVER_H_
 

@@ -1,6 +1,6 @@
-// Which values of the Host header the admin listener answers to. A page of another site that has its own name resolve
-// to an address of this machine (DNS rebinding) reads what the listener answers, and its browser sends that name as
-// Host. In the path: http_server.cc asks once for each request. Pure functions, safe from any thread.
+// Which values of the Host header the admin listener answers to. A web page of another site could make its own name
+// resolve to an address of this machine (DNS rebinding) and read the listener's answers; its browser then sends that
+// name as Host. In the path: http_server.cc asks once for each request. Pure functions, safe from any thread.
 #ifndef NORMD_SERVER_ADMIN_HOST_HEADER_H_
 #define NORMD_SERVER_ADMIN_HOST_HEADER_H_
 

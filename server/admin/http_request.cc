@@ -54,7 +54,7 @@ HttpRequest ParseRequestLine(std::string_view line) {
   return {.kind = method == "GET" ? HttpRequest::Kind::kGet : HttpRequest::Kind::kHead, .path = path};
 }
 
-// Adds to `request` what the header fields say, each of which ends with \r\n.
+// Adds the header fields to `request`; each of them ends with \r\n.
 HttpRequest AddFields(std::string_view fields, HttpRequest request) {
   constexpr absl::string_view kHost = "host:";
   while (!fields.empty()) {
@@ -69,7 +69,7 @@ HttpRequest AddFields(std::string_view fields, HttpRequest request) {
   return request;
 }
 
-// Where `what` is in the part of `received` that was not searched yet.
+// The position of `what` in the part of `received` that was not searched yet.
 std::optional<size_t> FindNew(std::string_view received, std::string_view what, HttpScan* scan) {
   const size_t from = scan->searched_bytes;
   const size_t place = received.find(what, from);

@@ -27,8 +27,8 @@ struct HttpRequest {
 // Parses all bytes that a connection has received so far. Refuses a bad request as early as possible, without waiting
 // for the end of the head: 400 for anything but HTTP/1.x and for two Host headers, 405 for methods other than GET and
 // HEAD, 431 for a head over kMaxHttpHeadBytes. Ignores the other header fields and the body.
-// `scan` is of the connection: it keeps what the calls before have found, so that a head that comes byte by byte is
-// looked through once.
+// `scan` belongs to the connection: it keeps the results of earlier calls, so that a head that arrives byte by byte is
+// searched only once.
 struct HttpScan {
   std::optional<size_t> line_end;  // where the request line ends
   size_t searched_bytes = 0;       // of `received`, in which the end of the line, and then of the head, is not

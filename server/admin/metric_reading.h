@@ -1,5 +1,5 @@
 // What the metrics say at one time: their series by name and label, and quantiles of histograms. The status page shows
-// what it finds there, so it has no list of its own of what is measured.
+// the metrics that it finds, so it needs no list of its own of all metrics.
 // In the path: beside it; status_report.cc makes tables of readings.
 // Threads: a MetricReading is immutable; RecentReadings belongs to one thread.
 #ifndef NORMD_SERVER_ADMIN_METRIC_READING_H_
@@ -60,8 +60,8 @@ class RecentReadings {
   // Everything is counted from 0 at `start`.
   explicit RecentReadings(absl::Time start) : readings_{{start, MetricReading()}} {}
 
-  // Returns what was counted between the newest reading that is kWindow old, or else the oldest, and `reading`, which
-  // it then keeps.
+  // Returns the counts between `reading`, which it keeps, and the newest earlier reading that is at least kWindow old,
+  // or else the oldest one.
   RecentCounts Add(const MetricReading& reading, absl::Time now);
 
  private:

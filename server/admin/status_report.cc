@@ -51,7 +51,7 @@ StatusTable ProblemsTable(const std::vector<std::string>& problems) {
   return table;
 }
 
-// What is counted now, and how much of what is.
+// Rates and percentiles of the recent counts, and the gauges of now.
 StatusTable FiguresTable(const RecentCounts& recent) {
   StatusTable table{.title = RecentTitle("Over", recent), .headers = {}, .rows = {}, .words = true};
   if (recent.counts.Find(kRequests).empty()) return table;

@@ -24,9 +24,9 @@ struct StatusLimit {
 
 struct StatusFacts {
   std::vector<std::pair<std::string, std::string>> facts;    // by name
-  std::vector<std::pair<std::string, std::string>> devices;  // name; what it is, or why it is not used
+  std::vector<std::pair<std::string, std::string>> devices;  // name; a description, or the reason why it is not used
   std::vector<StatusLimit> limits;
-  std::vector<std::string> problems = {};  // what an operator has to see to
+  std::vector<std::string> problems = {};  // problems that an operator has to solve
 };
 
 // A table: a title, the headers, and rows of cells. The first column is text, the others are numbers unless `words`.
@@ -51,7 +51,7 @@ std::string StatusText(const std::vector<StatusTable>& tables);
 // is inside; styles and script carry `nonce`, for StatusPagePolicy.
 std::string StatusPage(std::string_view state, const std::vector<StatusTable>& tables, std::string_view nonce);
 
-// The Content-Security-Policy of that page: nothing but what carries the nonce, and calls to the same server.
+// The Content-Security-Policy of that page: only elements with the nonce, and calls to the same server.
 std::string StatusPagePolicy(std::string_view nonce);
 
 }  // namespace normd

@@ -61,8 +61,8 @@ std::vector<CgroupMount> Mounts(std::string_view proc, std::string_view controll
   return mounts;
 }
 
-// The mounted folders of `group` and of its parents. A group outside of the mount is one of another namespace: what is
-// mounted is then all there is to see.
+// The mounted folders of `group` and of its parents. A group outside of the mount is one of another namespace: only the
+// mounted part is then visible.
 void AddFolders(const CgroupMount& mount, std::string group, std::vector<std::string>* folders) {
   const std::string root = mount.root == "/" ? "" : mount.root;
   const bool inside = group.starts_with(root) && (group.size() == root.size() || group[root.size()] == '/');
@@ -74,7 +74,7 @@ void AddFolders(const CgroupMount& mount, std::string group, std::vector<std::st
   folders->push_back(mount.point);
 }
 
-// The numbers at the beginning of a file; "max" and whatever else is no number ends them.
+// The numbers at the beginning of a file; "max", or any other text that is not a number, ends them.
 std::vector<int64_t> Numbers(const std::string& path) {
   std::vector<int64_t> numbers;
   std::ifstream file(path);

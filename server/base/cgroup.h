@@ -1,5 +1,5 @@
-// The control groups of this process, and what they and its CPU affinity allow it to use. Reads files of /proc and
-// /sys/fs/cgroup, of version 1 and of version 2.
+// The control groups of this process, and the resources that they and its CPU affinity allow it to use. Reads files of
+// /proc and /sys/fs/cgroup, of version 1 and of version 2.
 // In the path: at the start only; the defaults of threads and queues, and the warning about memory, come from here.
 // Threads: pure functions of those files.
 #ifndef NORMD_SERVER_BASE_CGROUP_H_

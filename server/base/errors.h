@@ -26,9 +26,9 @@ absl::Status StepTooOldError(std::string_view client_id, uint64_t sequence, uint
 absl::Status StepReusedError(std::string_view client_id, uint64_t sequence);
 // RESOURCE_EXHAUSTED, reason QUEUE_AGE: the call waited for `age`, which is over `limit`.
 absl::Status QueueAgeError(absl::Duration age, absl::Duration limit);
-// How a message about a limit says it.
+// The words of a message about a limit.
 struct LimitNote {
-  std::string_view unit;    // what is counted where the field's name does not say it: "bytes"
+  std::string_view unit;    // the unit, if the field's name does not show it: "bytes"
   std::string_view option;  // the server's option that sets the limit: "--max_sessions"
 };
 // RESOURCE_EXHAUSTED, reason LIMIT_EXCEEDED: `value` of `field` is over `limit`, and waiting does not help. For sizes
@@ -42,7 +42,7 @@ absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit, c
 absl::Status IdleStreamError(std::string_view field, int64_t value, int64_t most, int64_t limit);
 // DATA_LOSS, reason DATA_LOSS: a stored or imported record is damaged; `what` says how.
 absl::Status DataLossError(std::string_view what);
-// UNIMPLEMENTED, reason UNIMPLEMENTED: `field` asks for `what`, which this version does not do.
+// UNIMPLEMENTED, reason UNIMPLEMENTED: `field` asks for `what`, which this version does not support.
 absl::Status UnimplementedError(std::string_view field, std::string_view what);
 // UNIMPLEMENTED, reason UNIMPLEMENTED: the server has no method of this path ("/package.Service/Method"); it has the
 // `services`, which are joined by commas.
@@ -56,7 +56,7 @@ absl::Status DeadlinePassedError();
 absl::Status CudaEventPendingError(absl::Duration waited, absl::Duration limit);
 // DEADLINE_EXCEEDED, reason MESSAGE_TOO_SLOW: a message that had begun came slower than `bytes_per_second`.
 absl::Status SlowMessageError(absl::Duration elapsed, int64_t bytes_per_second);
-// UNAUTHENTICATED, as the four errors after it, none of which tells which names or tokens there are. Reason
+// UNAUTHENTICATED, as are the next four errors; none of them reveals which names or tokens exist. Reason
 // CREDENTIALS_MISSING: the call shows no credentials; `accepted` says which ones the server takes.
 absl::Status NoCredentialsError(std::string_view accepted);
 // Reason CREDENTIALS_FORM: there is an `authorization`, but it is not "Bearer TOKEN", once.

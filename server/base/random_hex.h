@@ -1,4 +1,4 @@
-// Random names, for what must never get the same name twice, not even after a restart. Safe from any thread.
+// Random names for objects of which no two may ever have the same name, not even after a restart. Safe from any thread.
 #ifndef NORMD_SERVER_BASE_RANDOM_HEX_H_
 #define NORMD_SERVER_BASE_RANDOM_HEX_H_
 

@@ -1,6 +1,6 @@
 // What each tenant may have at one time, and how often a tenant was refused for it. The store, the admission of calls
 // and the table of shared memory ask here before they grant anything.
-// In the path: beside it; server.cc makes one table, and whoever reads the policy fills it, also while the server runs.
+// In the path: beside it; server.cc makes one table, and the reader of the policy fills it, also while the server runs.
 // Threads: everything is safe from any thread. The lock is taken for creations and large calls, never for a small call.
 #ifndef NORMD_SERVER_BASE_TENANT_QUOTAS_H_
 #define NORMD_SERVER_BASE_TENANT_QUOTAS_H_

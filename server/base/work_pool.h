@@ -1,8 +1,8 @@
 // Threads for work that takes time in proportion to bytes or to items: taking large messages and batches apart,
 // gathers, checksums, conversions of parameters, and system calls that map memory. The threads that serve all callers
-// (those of the completion queues, and a store's callback thread) hand such work over instead of doing it. In the path:
-// beside it; a call that has handed work over goes on from the pool's thread. Threads: every method is safe from any
-// thread, including the pool's own.
+// (those of the transport's queues, and a store's callback thread) hand such work over instead of doing it. In the
+// path: beside it; a call that has handed work over goes on from the pool's thread. Threads: every method is safe from
+// any thread, including the pool's own.
 #ifndef NORMD_SERVER_BASE_WORK_POOL_H_
 #define NORMD_SERVER_BASE_WORK_POOL_H_
 

@@ -122,7 +122,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
                          .start = [self = shared_from_this()] { self->ReadSessions(); }});
   }
 
-  // Ends the wait of calls that cannot be served, so that the caller of a single one hears of it at once. Calls of
+  // Ends the wait of calls that cannot be served, so that the caller of a single one gets the error at once. Calls of
   // sessions are checked after the wait alone, against the session as it is then.
   void CheckWaiting() {
     for (Task& task : tasks_) {
@@ -170,8 +170,8 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     EndOne(&BatchExecution::PlanWhereItMay);
   }
 
-  // The current thread serves many callers (a completion queue's thread or a store's callback thread), so large
-  // requests, and those of many calls, are planned on the pool.
+  // The current thread serves many callers (a transport queue's thread or a store's callback thread), so large
+  // requests, and requests of many calls, are planned on the pool.
   void PlanWhereItMay() {
     DropAbandoned();
     int64_t bytes = BytesOfCalls();
@@ -229,8 +229,8 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     EndOne(&BatchExecution::GoOnWhereItMay);
   }
 
-  // Goes on to the pool like PlanWhereItMay, as the rest takes time in proportion to the moments, which become divisors
-  // or go into the reply, and to the calls.
+  // Continues on the pool as PlanWhereItMay does, because the time of the rest grows with the number of moments, which
+  // become divisors or go into the reply, and with the number of calls.
   void GoOnWhereItMay() {
     int64_t bytes = BytesOfCalls();
     for (const Task& task : tasks_) {
@@ -266,7 +266,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
       if (Runs(task) && task.is_two_pass() && task.session == nullptr) task.divisor = FirstDivisor(task);
       if (RunsApplyPass(task)) Add(task.ApplyJob(), task, &work);
     }
-    // A committed step is answered, however long the apply pass takes and whoever has gone.
+    // A committed step is answered, however long the apply pass takes and even if its caller has gone.
     Submit(std::move(work), {&RunsApplyPass, &BatchExecution::Finish, /*must_run=*/true});
   }
 

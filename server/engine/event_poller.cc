@@ -54,7 +54,7 @@ void EventPoller::Run() {
   while (TakeDue(&waiting)) {
     if (waiting.entry.completed()) {
       std::move(waiting.entry.start)();
-      waiting = {};  // what the entry owns goes now, not with the next entry
+      waiting = {};  // frees the objects that the entry owns now, and not with the next entry
       continue;
     }
     const absl::Time now = SteadyNow();

@@ -1,5 +1,5 @@
-// Asks again and again, on one thread, whether what waiting calls wait for has completed: CUDA events of other
-// processes, which tell nobody when they complete.
+// Polls, on one thread, the CUDA events of other processes for which calls wait: such events do not notify anybody when
+// they complete.
 // In the path: before everything else that the engine does for a call but checking it, so that a call whose event never
 // completes occupies no device, no turn at the concurrency limiter and no thread of its own.
 // Interval: an eighth of the time that the call has waited, between kMinInterval and kMaxInterval. So polling makes a

@@ -168,7 +168,7 @@ absl::Status Engine::ValidatePatch(const Session& session, const SessionPatch& p
 void Engine::CreateSession(Session session, SessionStore::Reserve reserve, SessionDone<SessionPtr> done) {
   const absl::Status valid = ValidateNewSession(session);
   if (!valid.ok()) return done(PrefixField(valid, kSessionField));
-  // A number of channels is a few bytes of the request, whatever it makes.
+  // A number of channels is a few bytes of the request, however much memory it leads to.
   const int64_t bytes = StatisticsBytes(session.num_channels);
   const absl::Status held = ReserveForNew(reserve, bytes);
   if (!held.ok()) return done(held);

@@ -41,8 +41,8 @@ class ByteStream {
   virtual IoResult Read(absl::Span<const iovec> parts) = 0;
   // Writes the first bytes of `parts`. After kBlocked, the next Write must begin with the same bytes.
   virtual IoResult Write(absl::Span<const iovec> parts) = 0;
-  // Tells the peer that nothing more comes, and ends this direction of the socket; Read goes on. Does not block: what
-  // the socket does not take at once is left out. REQUIRES: the set-up is complete, and all was written.
+  // Tells the peer that nothing more comes, and ends this direction of the socket; Read goes on. Does not block: bytes
+  // that the socket does not accept at once are left out. REQUIRES: the set-up is complete, and all was written.
   virtual void EndWriting() = 0;
   // Whether bytes were received that Read has not given yet, so that the socket need not become readable for them.
   virtual bool HasReceived() const = 0;

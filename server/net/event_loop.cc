@@ -11,8 +11,7 @@ namespace normd::net {
 namespace {
 
 constexpr int kMaxEvents = 128;
-// A read takes all that a connection usually has: some hundred small calls, or what one write of a client puts on the
-// wire.
+// A read takes all that a connection usually has: some hundred small calls, or the bytes of one write of a client.
 constexpr size_t kScratchBytes = 64 << 10;
 // How often callbacks and writes follow each other before the sockets are looked at again, and for how long another
 // round may still begin: small calls of other connections wait meanwhile. Beside 16 streams of 16 MiB they take 0.8 ms
@@ -125,7 +124,7 @@ void EventLoop::TakeEvents(absl::Span<const epoll_event> events) {
 }
 
 void EventLoop::RunPosted() {
-  // Before the tasks are taken, so that what is posted after that wakes the loop again.
+  // Before the tasks are taken, so that a task that is posted later wakes the loop again.
   if (!woken_.exchange(false, std::memory_order_acq_rel)) return;
   std::vector<Task> tasks;
   {

@@ -1,6 +1,6 @@
-// A thread, an epoll set, and the handlers that belong to it. A turn of the loop takes what the descriptors have, what
-// other threads have posted, and the timers that are due; then the handlers that were activated deliver, and after
-// that they flush: at the end, so that what several deliver shares a write.
+// A thread, an epoll set, and the handlers that belong to it. A turn of the loop handles the descriptors that are
+// ready, the tasks that other threads have posted, and the timers that are due. Then the activated handlers deliver,
+// and at the end all of them flush, so that the output of several deliveries shares a write.
 // In the path: at the bottom; connections of RPCs, the admin listener and the registrar of shared memory are handlers.
 // Ownership: shares its handlers, which hold a pointer to it; outlives them.
 // Threads: Post, Run, IsCurrent, size and load are safe from any thread. Open, Start and Stop are called by the thread
@@ -39,7 +39,7 @@ class Handler {
 
   // The descriptor is ready, as epoll's `events` say. After Remove there may be one more call in the same turn.
   virtual void OnEvents(uint32_t events) = 0;
-  // Once for each Activate: first all activated handlers deliver what has come, then all of them flush.
+  // Once for each Activate: first all activated handlers deliver their input, then all of them flush.
   virtual void Deliver() {}
   virtual void Flush() {}
 };
@@ -72,7 +72,7 @@ class EventLoop {
     }
   }
   bool IsCurrent() const { return thread_id_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
-  // Runs `callback`, notes how long it took, and returns that time.
+  // Runs `callback`, records how long it took, and returns that time.
   template <typename Function>
   absl::Duration Call(Function callback) {
     const absl::Time began = SteadyNow();
@@ -82,8 +82,8 @@ class EventLoop {
     noted_ += taken;
     return taken;
   }
-  // Notes how long the thread has been at work since the last NoteWork, callbacks left out. What a handler does is
-  // noted when its turn ends, so that the longest turn shows, whatever takes it.
+  // Records how long the thread has worked since the last NoteWork, without callbacks. The work of a handler is
+  // recorded when its turn ends, so that the longest turn shows, whatever its cause.
   void NoteWork() {
     const absl::Time ended = SteadyNow();
     load_.Note(ended - work_began_ - noted_);

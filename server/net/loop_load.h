@@ -1,4 +1,4 @@
-// How busy a thread is with what it was given to do: callbacks of calls, turns of a loop.
+// How busy a thread is with its work: callbacks of calls, turns of a loop.
 // In the path: beside it; the thread notes each callback. Threads: Note is called by that thread alone; the rest is
 // safe from any thread.
 #ifndef NORMD_SERVER_NET_LOOP_LOAD_H_
@@ -24,8 +24,8 @@ class alignas(64) LoopLoad {
   void EndTurn() { turn_began_ns_.store(0, std::memory_order_relaxed); }
   // How long the present turn has lasted; zero between turns.
   absl::Duration turn() const;
-  // Whether what waits for the thread is served: a turn takes milliseconds, and of a thread that has been at one for a
-  // second nobody knows whether it ever ends.
+  // Whether the thread serves the work that waits for it: a turn takes milliseconds, so one that has lasted a second
+  // may never end.
   bool serves() const { return turn() < absl::Seconds(1); }
 
   void Note(absl::Duration callback);

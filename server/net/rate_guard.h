@@ -1,5 +1,5 @@
 // Bounds how often something may happen: a burst, and a rate at which the burst is allowed again.
-// In the path: a connection counts with it what costs the server more than its peer. Thread-compatible.
+// In the path: a connection counts with it the events that cost the server more than its peer. Thread-compatible.
 #ifndef NORMD_SERVER_NET_RATE_GUARD_H_
 #define NORMD_SERVER_NET_RATE_GUARD_H_
 

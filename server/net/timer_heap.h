@@ -1,6 +1,6 @@
-// The timers of one loop: deadlines of calls, and what connections have to look after.
+// The timers of one loop: deadlines of calls, and the periodic checks of connections.
 // In the path: beside it; the loop runs the timers that are due.
-// Ownership: a timer belongs to what it is for, and must be cancelled before it is destroyed.
+// Ownership: a timer is a member of the object that it wakes, and must be cancelled before it is destroyed.
 // Threads: the loop's thread only.
 #ifndef NORMD_SERVER_NET_TIMER_HEAP_H_
 #define NORMD_SERVER_NET_TIMER_HEAP_H_

@@ -1,6 +1,6 @@
 // What the transport's security says of the peer of a connection: whether the connection is encrypted, and the name in
 // the peer's certificate.
-// In the path: a transport tells it of each call; the answer is worked out once per connection.
+// In the path: a transport passes it on with each call; the answer is worked out once per connection.
 // Ownership: shared by the connection and its streams. Threads: everything is safe from any thread.
 #ifndef NORMD_SERVER_NET_TLS_PEER_H_
 #define NORMD_SERVER_NET_TLS_PEER_H_

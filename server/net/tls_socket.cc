@@ -24,8 +24,8 @@ namespace {
 // RFC 8446, 5.1: the most that one record carries.
 constexpr size_t kRecordBytes = 16384;
 
-// The records that one Read looks at: a few hundred microseconds of small ones, and more than enough of full ones for
-// what a connection reads in its turn.
+// The records that one Read looks at: small ones take a few hundred microseconds, and full ones are more than a
+// connection reads in its turn.
 constexpr int kRecordsPerRead = 256;
 // Messages of TLS itself after the set-up: a client changes its keys once in many GiB, if ever.
 constexpr double kMessageBurst = 32;

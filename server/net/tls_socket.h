@@ -33,7 +33,7 @@ class TlsSocket final : public ByteStream {
   }
   bool WantsToWrite() const override { return wants_to_write_; }
 
-  // OpenSSL's message callback, which tells of handshake messages and alerts.
+  // OpenSSL's message callback, for handshake messages and alerts.
   static void OnMessage(int is_sent, int version, int content_type, const void* bytes, size_t size, SSL* ssl,
                         void* unused);
 
@@ -42,10 +42,10 @@ class TlsSocket final : public ByteStream {
     void operator()(SSL* ssl) const { SSL_free(ssl); }
   };
 
-  // What the BIO knows of the socket.
+  // The BIO's state of the socket.
   struct Socket {
     int fd = -1;
-    std::string received = {};  // before the BIO was made; comes before what the socket has
+    std::string received = {};  // before the BIO was made; precedes the socket's own bytes
     size_t given = 0;           // of `received`
     bool is_drained = false;    // whether the last recv found nothing
   };

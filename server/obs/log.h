@@ -1,7 +1,7 @@
 // Structured logs on stderr: each event is one line with a message and key=value fields, as text or as a JSON object.
-// Levels: debug has a line for every request, info tells the life of the server, warn tells of trouble in the
-// environment, and error of what stops or damages something. Warn and error lines are limited in rate; the next line
-// that is written counts those left out.
+// Levels: debug has a line for every request, info reports the life of the server, warn reports trouble in the
+// environment, and error reports events that stop or damage something. Warn and error lines are limited in rate; the
+// next line that is written counts those left out.
 // In the path: beside it; main makes the logs and passes them by pointer. There is no global log.
 // Threads: every method is safe from any thread.
 #ifndef NORMD_SERVER_OBS_LOG_H_

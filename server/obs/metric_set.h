@@ -1,7 +1,7 @@
-// The building blocks of metrics: a set that lists and prints metrics, and metrics whose series are told apart by the
-// values of labels. The metrics of normd are not here but in the rows of server/wiring/metrics.h and
-// server/wiring/stats.cc. In the path: below those two. Labels have closed lists of values, so the number of series is
-// bounded. Ownership: a metric registers itself with its set, and both live as long as anybody counts or prints.
+// The building blocks of metrics: a set that lists and prints metrics, and metrics whose series differ in the values of
+// labels. The metrics of normd are not here but in the rows of server/wiring/metrics.h and server/wiring/stats.cc. In
+// the path: below those two. Labels have closed lists of values, so the number of series is bounded. Ownership: a
+// metric registers itself with its set, and both live as long as anybody counts or prints.
 // Threads: metrics are made on one thread, before anything is counted; after that everything is safe from any thread.
 // Counting costs an array look-up and an atomic add to the processor's own copy (sharded_cells.h): no lock, no strings.
 #ifndef NORMD_SERVER_OBS_METRIC_SET_H_
@@ -166,7 +166,7 @@ class Histograms : public CountedMetric {
   void Collect(std::vector<prometheus::ClientMetric>* series) const override;
 
  private:
-  // The first bucket whose bound is not below `value`; the one after the last bound takes what is larger.
+  // The first bucket whose bound is not below `value`; the one after the last bound has all larger values.
   size_t BucketOf(int64_t value) const;
   int64_t CountAt(size_t position) const;
 

@@ -7,7 +7,7 @@
 namespace normd {
 namespace {
 
-// A drift that is not a number stands before all others.
+// A drift that is NaN comes before all others.
 bool IsLarger(double a, double b) { return std::isnan(a) ? !std::isnan(b) : a > b; }
 
 }  // namespace

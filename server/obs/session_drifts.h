@@ -1,6 +1,6 @@
 // A gauge for the sessions whose last training step was farthest from their running statistics. Its number of series is
 // bounded whatever the number of sessions.
-// In the path: a row of server/wiring/metrics.h; noted after each step.
+// In the path: a row of server/wiring/metrics.h, updated after each step.
 // Threads: every method is safe from any thread. Note takes a lock that only the sessions of one of 16 parts share.
 #ifndef NORMD_SERVER_OBS_SESSION_DRIFTS_H_
 #define NORMD_SERVER_OBS_SESSION_DRIFTS_H_

@@ -221,12 +221,12 @@ absl::StatusOr<GivenOptions> GatherOptions(absl::Span<const std::string> args,
   for (auto& [name, texts] : ReadEnvironment(env)) {
     given.try_emplace(name, Given{texts, {.place = "environment", .name = EnvironmentName(name)}});
   }
-  // --help and --version answer whatever is in the file.
+  // --help and --version answer whatever the file contains.
   if (!given.contains("help") && !given.contains("version")) NORMD_RETURN_IF_ERROR(AddFile(given));
   return given;
 }
 
-// Sets every option from what is given, or else from its default.
+// Sets every option from its source, or else from its default.
 absl::Status SetOptions(const GivenOptions& given, Config& config) {
   for (const Option& option : AllOptions()) {
     const auto it = given.find(option.name);

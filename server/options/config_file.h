@@ -13,7 +13,7 @@
 
 namespace normd {
 
-// What the file says of one option, as text that SetOption takes: the value, or the items of a list.
+// One option of the file, as text that SetOption accepts: the value, or the items of a list.
 struct FileOption {
   std::vector<std::string> texts;
   int line = 0;
@@ -29,9 +29,9 @@ absl::StatusOr<FileOptions> ReadConfigFile(const std::string& path);
 // text that differs after each change of the file.
 std::string ConfigFileKey(const std::string& path);
 
-// Parses `text`, the contents of the file `path`. Returns INVALID_ARGUMENT naming path and line for what is no TOML,
-// for the first key that is no option that a file may have, with the option that was probably meant, and for a value
-// that is not of its option's type. Limits are not checked here. No error shows a string of the file.
+// Parses `text`, the contents of the file `path`. Returns INVALID_ARGUMENT, naming path and line, if the text is not
+// TOML, for the first key that is not an option of files (with the option that was probably meant), and for a value of
+// the wrong type. Limits are not checked here. No error shows a string of the file.
 absl::StatusOr<FileOptions> ParseConfigFile(std::string_view text, const std::string& path);
 
 // How errors name an option of the file: "/etc/normd.toml:3: queues".

@@ -12,7 +12,7 @@ absl::StatusOr<Config> ReadConfigAgain(const std::string& path, const std::funct
   absl::StatusOr<Config> config = FileChangingError("--config", path);
   memory.See(ConfigFileKey(path), settling.now());
   const bool settled = LookUntilSettled(settling, [&] {
-    // What is read between two looks that found the same is what these have found.
+    // A reading between two looks that agree has the content that both looks saw.
     config = read();
     return memory.See(ConfigFileKey(path), settling.now());
   });

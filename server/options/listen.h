@@ -47,7 +47,7 @@ absl::Status PrepareUnixSocket(const std::string& path, const UnixSocketAccess& 
 // Gives the socket its mode and group. Call this after the bind, which creates the file.
 absl::Status RestrictUnixSocket(const std::string& path, const UnixSocketAccess& access = {});
 
-// Removes the socket file. A missing file is fine, because gRPC may have removed it.
+// Removes the socket file. A missing file is fine, because gRPC's library may have removed it.
 void RemoveUnixSocket(const std::string& path);
 
 }  // namespace normd

@@ -28,7 +28,7 @@ void AddOption(const Option& option, CLI::App& app) {
   }
 }
 
-// CLI11 2.1 does not tell `--name=` from `--name`, which takes the next argument for its value. A NUL, which no
+// CLI11 2.1 does not distinguish `--name=` from `--name`, which uses the next argument as its value. A NUL, which no
 // argument can hold, stands for the end of an empty value while CLI11 has the arguments.
 std::vector<std::string> WithMarkedEnds(absl::Span<const std::string> args) {
   std::vector<std::string> marked(args.begin(), args.end());

@@ -1,4 +1,4 @@
-// Reads what users wrote for the options of `normd`, still as text, from the command line and from the environment.
+// Reads the values of `normd`'s options, still as text, from the command line and from the environment.
 // In the path: ParseConfig merges the two sources and parses the texts.
 // Threads: pure functions.
 #ifndef NORMD_SERVER_OPTIONS_OPTION_SOURCES_H_

@@ -29,7 +29,7 @@
 
 namespace normd {
 
-// The order of the members matters: whatever streams use outlives the dispatcher, which waits for them.
+// The order of the members matters: everything that streams use outlives the dispatcher, which waits for them.
 class RpcServer::State {
  public:
   State(RpcOptions options, Engine* engine, Resources* resources)

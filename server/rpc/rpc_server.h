@@ -47,12 +47,12 @@ class RpcServer {
   // The stats of the queues. `longest_callback` is the longest since the last call of this method.
   QueueStats TakeQueueStats();
 
-  // Sets what health answers and tells its watchers (see HealthService). Requests are served either way.
+  // Sets the answer of health and notifies its watchers (see HealthService). Requests are served either way.
   void SetServing(bool serving);
 
-  // Takes no more connections, refuses new calls with UNAVAILABLE, ends each stream when it has answered what it had
-  // read, gives calls in flight up to `grace` to finish, closes the connections, and returns when no handler runs. A
-  // second call waits for the first.
+  // Takes no more connections, refuses new calls with UNAVAILABLE, ends each stream when all messages that it has read
+  // are answered, gives calls in flight up to `grace` to finish, closes the connections, and returns when no handler
+  // runs. A second call waits for the first.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -12,8 +12,7 @@ namespace normd {
 namespace {
 
 constexpr int64_t kRowElements = 1024;
-// 16 KiB, which take the fixed time alone, and 4 MiB, which exceed what caches give back: a few hundred microseconds
-// each way.
+// 16 KiB, which take the fixed time alone, and 4 MiB, which exceed the caches: a few hundred microseconds each way.
 constexpr int64_t kSmallRows = 4;
 constexpr int64_t kLargeRows = 1024;
 

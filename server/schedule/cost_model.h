@@ -1,6 +1,6 @@
 // The time that a device takes for a job list, measured on the device itself: a fixed time plus a time per byte.
 // In the path: measured once at start, read by DeviceScheduler for every list that may run on any device.
-// Measurements go through host memory, so a GPU's rate is that of PCIe both ways, which is what host tensors pay.
+// Measurements go through host memory, so a GPU's rate is the rate of PCIe both ways, which host tensors pay, too.
 // Threads: plain values.
 #ifndef NORMD_SERVER_SCHEDULE_COST_MODEL_H_
 #define NORMD_SERVER_SCHEDULE_COST_MODEL_H_

@@ -3,7 +3,7 @@
 // without padding, and without a delay unless one is configured. Batching is scheduling alone: each submission gets the
 // results and errors that it would get by itself.
 // In the path: between the device scheduler and a device's backend.
-// Ownership: borrows the backend and the clock, which must outlive the queue. Destruction launches what waits and
+// Ownership: borrows the backend and the clock, which must outlive the queue. Destruction launches all waiting work and
 // returns when every Done has returned.
 // Threads: safe from any thread. Done runs with no lock held: on a submitting thread, on a thread of the backend or, if
 // there is a delay, on the queue's own thread.
@@ -63,7 +63,7 @@ class DeviceQueue {
     absl::Status why;
   };
 
-  // Launches what may be launched. One thread at a time pumps, and sees what other threads add meanwhile.
+  // Launches all work that is ready. One thread at a time pumps, and sees the work that others add meanwhile.
   void Pump();
   // The next launch, counted as in flight; empty if there is none, and then no thread pumps any more.
   Submissions NextLaunch();

@@ -78,7 +78,7 @@ struct DeviceScheduler::Run {
   Run(size_t jobs, size_t parts, std::vector<Executed>* wanted, Done when_done)
       : executed(wanted == nullptr ? 0 : jobs), out(wanted), done(std::move(when_done)), left(parts) {}
 
-  // Records what ran the jobs of `part`. No other part writes these elements.
+  // Records the device and kernel that ran the jobs of `part`. No other part writes these elements.
   void Note(const Part& part, const Backend& backend, Device device, bool fell_back) {
     if (out == nullptr) return;
     for (size_t i = 0; i < part.jobs.size(); ++i) {

@@ -6,8 +6,8 @@
 // job goes where it costs least now, by DeviceCost and the bytes queued there. FAST does not promise the same bytes, so
 // AUTO leaves a FAST job on the CPU, which reads and writes each tensor less often than staging it for a device does.
 // Work that is small enough to run inline also stays on the CPU.
-// Fallback: when a device is lost or has no room, the CPU runs what AUTO had sent there; Executed::fell_back and the
-// counters say so.
+// Fallback: when a device is lost or has no room, the CPU runs the work that AUTO had sent there; Executed::fell_back
+// and the counters say so.
 // Ownership: borrows the backends and the clock, which must outlive it. REQUIRES: every Work is done before
 // destruction.
 // Threads: safe from any thread.

@@ -1,6 +1,7 @@
 // What the engine hands to the device scheduler: jobs, where they may run, and the request that waits for them.
 // Results do not depend on any of these, except for the device that a caller asks for.
-// Ownership: a Work borrows what its jobs and its context point to; all of that must live until Done has run.
+// Ownership: a Work borrows the objects that its jobs and its context point to; all of that must live until Done has
+// run.
 // Threads: plain values.
 #ifndef NORMD_SERVER_SCHEDULE_WORK_H_
 #define NORMD_SERVER_SCHEDULE_WORK_H_
@@ -35,7 +36,8 @@ struct Work {
   std::vector<Job> jobs;
   std::vector<Device> devices;  // where each job may run, in the order of `jobs`; empty: AUTO for all
   RequestContext context;
-  // Null: not wanted. Otherwise set before Done to what ran each job, in order; left empty if there is only the CPU.
+  // Null: not wanted. Otherwise set before Done to the device and kernel that ran each job, in order; left empty if
+  // there is only the CPU.
   std::vector<Executed>* executed = nullptr;
 };
 

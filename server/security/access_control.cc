@@ -31,7 +31,7 @@ std::string_view TokenIn(std::string_view value) {
   return value.size() <= kMaxTokenBytes && value.find(' ') == std::string_view::npos ? value : std::string_view();
 }
 
-// In a time that does not tell how much of them is equal.
+// In a time that does not depend on how much of them is equal.
 bool IsSameToken(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
@@ -168,7 +168,8 @@ Verdict AccessControl::JudgePeer(std::string name, std::string_view path) {
 }
 
 Verdict AccessControl::JudgeToken(AccessMemory* memory, const Credentials& credentials, const MethodKey& method) {
-  // Somebody may have read the token on its way, so it proves nothing, and whether it is good is not told.
+  // Somebody may have read the token on its way, so it proves nothing, and the reply does not reveal whether it is
+  // good.
   if (!credentials.is_private) return Deny(Denial::kTokenInPlainText);
   const std::string_view token = TokenIn(credentials.authorization[0]);
   if (token.empty() || credentials.authorization.size() != 1) return Deny(Denial::kMalformedCredentials);

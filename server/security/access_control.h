@@ -32,7 +32,7 @@
 namespace normd {
 
 struct AccessOptions {
-  std::string tokens_file;           // empty: no tokens are taken, and what a call says in `authorization` is not read
+  std::string tokens_file;           // empty: no tokens are accepted, and `authorization` is not read
   std::string policy_file;           // empty: everybody who is let in may call everything
   bool asks_certificates = false;    // callers over TCP must show a certificate, or a token if there is a tokens file
   std::vector<std::string> methods;  // the paths of all methods; their index serves as a key
@@ -48,7 +48,7 @@ class AccessMemory {
   friend class AccessControl;
   Mutex mu_;
   AccessRulesPtr rules_ ABSL_GUARDED_BY(mu_);  // null before the first call
-  CallerPtr own_ ABSL_GUARDED_BY(mu_);         // who calls without a token, by rules_
+  CallerPtr own_ ABSL_GUARDED_BY(mu_);         // the identity, by rules_, of calls without a token
   // The last token that somebody has by rules_, and who; empty and null if there was none.
   std::string token_ ABSL_GUARDED_BY(mu_);
   CallerPtr token_caller_ ABSL_GUARDED_BY(mu_);
@@ -58,7 +58,7 @@ class AccessMemory {
 struct Credentials {
   // The name of the connection's peer: by certificate, by user, or "anonymous". Called when the rules have changed.
   absl::FunctionRef<std::string()> peer_name;
-  bool is_private = false;                           // nobody else can read what the peer sends: TLS or a Unix socket
+  bool is_private = false;                           // nobody else can read the peer's bytes: TLS or a Unix socket
   absl::Span<const std::string_view> authorization;  // the values of each header of this name
 };
 
@@ -119,7 +119,7 @@ class AccessControl {
   static std::string KeyOf(const Content& content);
   // Returns whether both files are settled.
   bool Look();
-  // Whether `content` is news; if so, `*status` tells whether it was taken.
+  // Whether `content` is news; if so, `*status` says whether it was accepted.
   bool Take(RulesFile which, const Content& content, absl::Status* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The same for a file that is not settled.
   bool ReportChanging(RulesFile which, absl::Status* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

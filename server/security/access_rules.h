@@ -20,7 +20,7 @@
 
 namespace normd {
 
-// An identity with what the rules say of it.
+// An identity with its rights.
 struct Caller {
   Identity identity;
   std::vector<bool> allowed;  // by the index of a method

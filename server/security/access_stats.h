@@ -30,7 +30,7 @@ struct AccessStats {
   struct File {
     int64_t loads = 0;     // contents taken, that of the start included
     int64_t failures = 0;  // contents refused
-    int64_t stale = 0;     // 1: the file is not what is in force, because it cannot be used
+    int64_t stale = 0;     // 1: other content than the file's is in force, because the file cannot be used
   };
 
   std::array<int64_t, kDenialCount> denied{};

@@ -33,9 +33,9 @@ struct Certificates {
 };
 
 // Reads the files. Returns INVALID_ARGUMENT naming option, file and reason if one cannot be read, is larger than 1 MiB,
-// or if others than the owner may read the key. Group-readable keys of root are let through, because that is what
-// Kubernetes makes of a secret for a pod with an fsGroup. `*states` gets the states of the files behind what it has
-// (FileState in regular_file.h).
+// or if others than the owner may read the key. Group-readable keys of root are allowed, because Kubernetes gives a
+// secret that mode for a pod with an fsGroup. The states of the files are appended to `*states` (FileState in
+// regular_file.h).
 absl::StatusOr<CertificateTexts> ReadCertificates(const CertificatePaths& paths, std::string* states);
 
 // Checks that the key is that of the certificate, that every certificate of the chain and at least one client CA is

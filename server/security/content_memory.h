@@ -20,7 +20,7 @@ namespace normd {
 // How long a file must stay as it is until it is taken. Writers that write in place pause for microseconds between two
 // writes, and the time of a file's last change is known to 4 ms.
 inline constexpr absl::Duration kSettleTime = absl::Milliseconds(50);
-// After so many looks that each found another content, the file counts as one that keeps changing.
+// After this many looks in a row, each with other content, the file counts as one that keeps changing.
 inline constexpr int kMaxUnsettledLooks = 5;
 
 // The time for LookUntilSettled. Tests have their own.
@@ -40,7 +40,7 @@ inline bool LookUntilSettled(const Settling& settling, absl::FunctionRef<bool()>
 
 class ContentMemory {
  public:
-  // Takes the key of what a look that began at `now` has read: the content, and the state of its file (FileState in
+  // Takes the key of the content that a look at `now` has read: the content, and the state of its file (FileState in
   // regular_file.h), because two halves of two versions may have the same content. Returns whether the looks before
   // have read the same for kSettleTime, so that the content may be taken.
   bool See(const std::string& key, absl::Time now) {

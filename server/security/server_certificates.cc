@@ -69,7 +69,7 @@ std::optional<absl::Status> ServerCertificates::Look() {
   const absl::Time now = settling_.now();
   std::string states;
   absl::StatusOr<CertificateTexts> texts = ReadCertificates(paths_, &states);
-  // What cannot be read has its error for a content.
+  // Files that cannot be read have the error message as their fingerprint.
   const std::string fingerprint = texts.ok() ? FingerprintOf(*texts) : std::string(texts.status().message());
   bool settled = false, changing = false;
   {

@@ -1,7 +1,8 @@
 // The certificates that the server shows now. Watches the files by their content, and exchanges certificate, key and
 // client CA together, so that new connections see the new ones without a restart; connections that exist are not
 // touched. When new files cannot be used, the last good ones stay.
-// In the path: gRPC asks for current() at each handshake (server/rpc/grpc/tls_credentials.h).
+// In the path: both transports ask for current() at each handshake (server/net/tls_contexts.h,
+// server/rpc/grpc/tls_credentials.h).
 // Ownership: borrows the clock, which must outlive this object.
 // Threads: everything is safe from any thread. The watch has a thread of its own, on which the observer runs, unless it
 // runs in Reload.
@@ -52,7 +53,7 @@ class ServerCertificates {
   ServerCertificates(const ServerCertificates&) = delete;
   ServerCertificates& operator=(const ServerCertificates&) = delete;
 
-  // Never null. A new object after each exchange, so that pointers tell whether there was one.
+  // Never null. A new object after each exchange, so that comparing pointers shows whether there was one.
   std::shared_ptr<const Certificates> current() const;
   bool asks_clients() const { return !paths_.client_ca.empty(); }
 
@@ -84,8 +85,8 @@ class ServerCertificates {
 
   mutable Mutex mu_;
   std::shared_ptr<const Certificates> current_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<const Certificates> warned_ ABSL_GUARDED_BY(mu_);   // those of which on_expiring was told
-  std::shared_ptr<const Certificates> expired_ ABSL_GUARDED_BY(mu_);  // those of which on_expired was told
+  std::shared_ptr<const Certificates> warned_ ABSL_GUARDED_BY(mu_);   // those that on_expiring has reported
+  std::shared_ptr<const Certificates> expired_ ABSL_GUARDED_BY(mu_);  // those that on_expired has reported
   std::string good_ ABSL_GUARDED_BY(mu_);                             // the fingerprint of `current_`
   ContentMemory memory_ ABSL_GUARDED_BY(mu_);                         // notes fingerprints
   int64_t reloads_ ABSL_GUARDED_BY(mu_) = 0;

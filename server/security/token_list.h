@@ -44,8 +44,8 @@ class TokenList {
   TokenList() = default;
 
   // Parses lines of the form `NAME sha256:HEX [expires=2027-01-01T00:00:00Z]`; empty lines and those that begin with #
-  // count for nothing. A name may stand on several lines, which lets a new token of a caller replace its old one in
-  // peace. Errors name the line and quote nothing of it, because somebody may have put a token there.
+  // count for nothing. A name may stand on several lines, so that a new token of a caller can be in use before the old
+  // one is removed. Errors name the line and quote nothing of it, because somebody may have put a token there.
   static absl::StatusOr<TokenList> Parse(const SourceFile& file, std::string_view text);
 
   // The index in rows() of `token`, expired or not; nullopt if there is none. How long it takes says nothing about the

@@ -41,7 +41,7 @@ std::optional<double> DriftOf(const Session& session, const Moments& moments);
 std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const Moments& moments,
                                      absl::Span<const double> phi_before);
 
-// A hash of the bits of every count, mean and m2 (all NaNs alike), which tells one step's data from another's.
+// A hash of the bits of every count, mean and m2 (all NaNs alike), which distinguishes the data of two steps.
 uint64_t HashMoments(const Moments& moments);
 
 // Which values are allowed. For means: {}. For variances and phi: {.negative = false}.

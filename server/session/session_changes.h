@@ -19,7 +19,7 @@
 namespace normd {
 
 // `session` as it will be published: with defaults, a new uid, and an id if it has none. Errors are those of
-// SessionStore::Create, except for what only the store knows: taken ids and totals.
+// SessionStore::Create, except the ones that only the store can find: taken ids and totals.
 absl::StatusOr<StoredSession> NewSession(Session session, const SessionLimits& limits, absl::Time now);
 
 // The same for a session from an exported record; an `id` that is a SessionKey without an id means the record's id for
@@ -56,8 +56,8 @@ inline bool IsExpired(const Session& session, absl::Time now) {
 // change this number, so a quota never stops training.
 int64_t QuotaBytes(const Session& session);
 
-// RESOURCE_EXHAUSTED if what `more` adds to `totals` is over the limits, or over the quotas of the session `key`'s
-// tenant.
+// RESOURCE_EXHAUSTED if `totals` and `more` together are over the limits, or over the quotas of the tenant of session
+// `key`.
 absl::Status CheckTotals(std::string_view key, const Totals& totals, const SessionTotals& more,
                          const SessionLimits& limits);
 

@@ -191,12 +191,12 @@ class SessionStore {
   virtual Durability durability() const = 0;
   // As they are now; SetLimits changes them.
   virtual SessionLimits limits() const = 0;
-  // Changes what later requests are held to; sessions that are over a new limit stay. A step log is cut to a smaller
-  // limit with its session's next step.
+  // Changes the limits of later requests; sessions that are over a new limit stay. A step log is cut to a smaller limit
+  // with its session's next step.
   virtual void SetLimits(const SessionLimits& limits, const ResidencyLimits& residency) = 0;
   virtual StoreStats stats() const = 0;
   // The sessions of each tenant that has some; those of the default tenant are under the empty name. Where several
-  // servers share a store, what the others did lately may be missing.
+  // servers share a store, recent changes by others may be missing.
   virtual TotalsByTenant tenant_totals() const = 0;
 
   // The published snapshot, at most `max_staleness` behind what any replica has published. NOT_FOUND for unknown and

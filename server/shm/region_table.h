@@ -59,7 +59,7 @@ struct RegionRange {
   std::shared_ptr<const Region> pin = nullptr;  // keeps `data` mapped
   MemorySpace space = {};                       // where `data` lies
 
-  // Whether the region was truncated during the use. Asked after the use and before its result is told, so that the
+  // Whether the region was truncated during the use. Asked after the use and before the result is returned, so that the
   // call fails with RegionTruncatedError.
   bool truncated() const { return pin != nullptr && pin->truncated(); }
   // What must complete before anything reads or writes the range; null: nothing. Lives as long as `pin`.

@@ -104,7 +104,7 @@ bool Send(int socket, const ShmReply& reply) {
   return send(socket, &reply, sizeof(reply), MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(reply));
 }
 
-// The user at the other end; nothing if the system does not tell.
+// The user at the other end; nullopt if the system does not say.
 std::optional<uid_t> UidOf(int socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);

@@ -25,13 +25,14 @@ namespace normd {
 std::string RegistrarPath(std::string_view grpc_path);
 inline constexpr size_t kMaxGrpcSocketPath = 103;
 
-// What others say and hear of registrations. All run on the registrar's thread.
+// Policy and observation of registrations. All run on the registrar's thread.
 struct RegistrarHooks {
-  // The tenant of a user, who owns what the user registers. Null: the default tenant.
+  // The tenant of a user, which owns the user's regions. Null: the default tenant.
   std::function<std::string(uid_t uid)> tenant_of;
-  // Whether the user may register; an error is the answer to the request. Null: every user may who may connect.
+  // Whether the user may register; an error is the answer to the request. Null: every user that may connect may
+  // register.
   std::function<absl::Status(uid_t uid)> may_register;
-  // Told of each request to register: OK, or the error that was the answer. Null: nobody is.
+  // Runs after each request to register with its outcome: OK, or the error that was the answer. May be null.
   std::function<void(uid_t uid, const absl::Status& status)> on_registration;
 };
 

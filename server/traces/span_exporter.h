@@ -48,7 +48,7 @@ struct SpanExporterOptions {
   absl::Duration interval = absl::Seconds(1);                 // how long a span may wait for more
   absl::Duration timeout = absl::Seconds(5);                  // of one export
   int attempts = 3;                                 // of one batch, `interval` apart, as long as its error may pass
-  absl::Duration flush_timeout = absl::Seconds(2);  // for what waits when the exporter ends
+  absl::Duration flush_timeout = absl::Seconds(2);  // for waiting spans when the exporter ends
   // Runs when spans are lost after others were taken, and not again until some are taken; on the exporter's thread.
   std::function<void(const absl::Status& why, int64_t spans)> on_lost;
 };
@@ -61,7 +61,7 @@ struct SpanExporterStats {
 class SpanExporter {
  public:
   explicit SpanExporter(SpanExporterOptions options);
-  // Sends what is under way and what waits, for flush_timeout at most.
+  // Sends the spans that are under way or waiting, for flush_timeout at most.
   ~SpanExporter();
   SpanExporter(const SpanExporter&) = delete;
   SpanExporter& operator=(const SpanExporter&) = delete;

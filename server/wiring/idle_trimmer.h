@@ -18,7 +18,7 @@ namespace normd {
 struct TrimmerHooks {
   std::function<int64_t()> in_flight_bytes;  // of requests that are not yet answered
   std::function<int64_t()> moved_bytes;      // of all requests and replies so far
-  std::function<int64_t()> unused_bytes;     // resident, but in no allocated block: what a trim may give back
+  std::function<int64_t()> unused_bytes;     // resident, but in no allocated block: memory that a trim may give back
   std::function<void()> trim;
 };
 

@@ -21,7 +21,7 @@
 
 namespace normd {
 
-// The number of threads of the CPU backend: at least 1, even where the system does not tell its number of cores.
+// The number of threads of the CPU backend: at least 1, even where the number of cores is unknown.
 int64_t BackendThreads(const Config& config);
 
 struct OpenedBackend {

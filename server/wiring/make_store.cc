@@ -53,7 +53,7 @@ absl::Status StoreFileError(const std::string& path, const std::string& what) {
   return absl::FailedPreconditionError(absl::StrCat("session store ", path, ": ", what));
 }
 
-// Says what is wrong with the files of the store that SQLite only has numbers for. Files that are not there are made.
+// Explains errors of the store's files for which SQLite has only numbers. Files that are not there are made.
 absl::Status CheckSqliteFiles(const std::string& path) {
   for (const char* suffix : {"", "-wal", "-shm"}) {
     const std::string file = path + suffix;

@@ -25,7 +25,7 @@ namespace normd {
 // but all of the bytes, because a single training job may be the only caller.
 RegionLimits RegionLimitsOf(const Config& config);
 
-// Whose regions are, and who may register them.
+// The owner of a region, and the permission to register one.
 struct RegionRules {
   TenantQuotaTable* quotas = nullptr;  // borrowed; null: tenants have no limits of their own
   RegistrarHooks hooks = {};

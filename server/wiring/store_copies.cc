@@ -101,7 +101,7 @@ absl::Status Rename(const std::string& from, const std::string& to) {
   return SystemError(from, absl::StrCat("cannot be renamed to ", to));
 }
 
-// Refuses what is no backup: a folder, the store itself, a file whose newest changes are in a log beside it.
+// Refuses a file that is no backup: a folder, the store itself, a file whose newest changes are in a log beside it.
 absl::Status CheckBackup(const std::string& backup, const std::string& store) {
   struct stat info = {}, stored = {}, log = {};
   if (stat(backup.c_str(), &info) != 0) return SystemError(backup, "cannot be read");

@@ -1,4 +1,5 @@
-// What keeps the session store from taking changes, for the status page: the last error, until a change is taken again.
+// The error that keeps the session store from accepting changes, for the status page: the last error, until a change
+// succeeds again.
 // In the path: beside it; the store's observer fills it. Threads: safe from any thread; Clear costs one load.
 #ifndef NORMD_SERVER_WIRING_STORE_TROUBLE_H_
 #define NORMD_SERVER_WIRING_STORE_TROUBLE_H_

@@ -36,7 +36,7 @@ SchedulerObserver MakeSchedulerObserver(Metrics* metrics, Log* log);
 
 StoreObserver MakeStoreObserver(Metrics* metrics, Log* log);
 
-// Logs what becomes of the server's certificates. Borrows `log` in the same way.
+// Logs reloads, failures and expiry of the server's certificates. Borrows `log` in the same way.
 ServerCertificates::Observer MakeCertificateObserver(Log* log);
 
 }  // namespace normd

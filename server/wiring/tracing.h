@@ -1,4 +1,4 @@
-// What is told of single requests, beside the metrics of all: spans for a collector, lines about slow requests, and the
+// Reports of single requests, beside the metrics of all: spans for a collector, lines about slow requests, and the
 // explanation that a caller asks for.
 // In the path: beside it. The observer of rpc (telemetry.h) asks at a call's headers whether to trace it, and reports
 // each request when its reply was written.

@@ -1,7 +1,7 @@
 // Converts Session to and from normd.v1.Session, and decodes the small texts of the Sessions service: labels, filters,
 // masks. Names and page tokens are in session_name.h.
-// In the path: the codec of sessions_service.cc. The engine and the store check what only spec and tensors together can
-// tell.
+// In the path: the codec of sessions_service.cc. The engine and the store make the checks that need spec and tensors
+// together.
 // Threads: pure functions.
 #ifndef NORMD_SERVER_RPC_CODEC_SESSION_MESSAGES_H_
 #define NORMD_SERVER_RPC_CODEC_SESSION_MESSAGES_H_

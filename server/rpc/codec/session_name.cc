@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "sessions/";
 
-// What a page token begins with. A tenant stands in it as a checksum, because the token need not tell anybody its name:
-// the store lists the sessions of the caller's own tenant in any case.
+// What a page token begins with. A tenant stands in it as a checksum, because the token need not reveal its name: the
+// store lists the sessions of the caller's own tenant in any case.
 std::string PageTokenPrefix(const std::string& filter, std::string_view tenant) {
   if (tenant.empty()) return filter + "\n";
   return Concat(filter, "\n", absl::StrFormat("%08x", wire::Crc32c(tenant)), "/");

@@ -24,7 +24,7 @@ absl::StatusOr<std::string> DecodeNewSessionId(const std::string& id, std::strin
 // "/vision/a" -> "sessions/a".
 std::string EncodeSessionName(std::string_view key);
 
-// A page token tells where a list continues, and to which filter and tenant it belongs. A token of another filter or
+// A page token says where a list continues, and to which filter and tenant it belongs. A token of another filter or
 // another tenant is INVALID_ARGUMENT. An empty token is an empty key.
 std::string EncodePageToken(const std::string& filter, std::string_view after_key);
 absl::StatusOr<std::string> DecodePageToken(const std::string& filter, const std::string& token,

@@ -1,6 +1,6 @@
-// The places that calls take, from their headers to their end: so many in all, half of them for one peer, and some that
-// only callers of the Unix socket may take. Without such bounds one peer's calls, which need not even send a message,
-// could keep everybody out.
+// The places that calls take, from their headers to their end: a limit for all, half of it for one peer, and some
+// places that only callers of the Unix socket may take. Without such bounds one peer's calls, which need not even send
+// a message, could keep everybody out.
 // In the path: the dispatcher takes a place at each call's headers, but for calls that are always served.
 // Ownership: must outlive all places. Threads: everything is safe from any thread, without a lock.
 #ifndef NORMD_SERVER_RPC_EDGE_CALL_PLACES_H_
@@ -50,8 +50,8 @@ class CallPlaces {
   // Takes a place for a call of `connection`. Returns RESOURCE_EXHAUSTED, reason NO_ROOM, if there is none.
   absl::Status Take(const Connection& connection, CallPlace* place);
 
-  // From this many calls on, of `limit`, streams that only wait are ended, until so many are left: see IdleStreams. The
-  // room between the two is what calls find in the meantime.
+  // From this many calls on, of `limit`, waiting streams are ended until Relieved(limit) calls are left: see
+  // IdleStreams. The difference is room for new calls meanwhile.
   static int Crowded(int limit) { return limit - limit / 4; }
   static int Relieved(int limit) { return Crowded(limit) - limit / 16; }
 

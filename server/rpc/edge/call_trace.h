@@ -19,13 +19,13 @@ struct CallTrace {
   std::string given_id;               // the caller's x-request-id; empty if there is none, or none that can be used
   std::optional<TraceParent> parent;  // the caller's span, from its traceparent
   TraceParent span;                   // the call's own; its trace_id is all zero where there is no trace
-  bool explain = false;               // the caller wants to know what was done, and how long it took
+  bool explain = false;               // the caller wants an explanation: the work that was done, and its duration
 
   // The caller's name for the call, or 16 hexadecimal digits.
   std::string RequestId() const;
   // Whether the call belongs to a trace: its caller said so, or the server has chosen it.
   bool has_trace() const { return parent.has_value() || span.sampled; }
-  // Whether what the call does is recorded beyond numbers.
+  // Whether the call is recorded beyond counters.
   bool wants_details() const { return explain || span.sampled; }
 };
 

@@ -82,8 +82,8 @@ class Connection {
   // bytes on their way in either direction are dropped.
   void Reset() { End(/*reset=*/true); }
 
-  // Says that the server ends the connection for what its peer does. True for the first who says so, who counts it:
-  // see ConnectionTable::CountEnded.
+  // Marks that the server ends the connection because of its peer's behaviour. Returns true to the first caller only,
+  // which then counts it: see ConnectionTable::CountEnded.
   bool MarkEnded() { return !ended_.exchange(true, std::memory_order_relaxed); }
 
   // The number of calls that have arrived and are not over. `now` is the time by SteadyNow.

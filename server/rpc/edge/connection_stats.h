@@ -20,7 +20,7 @@ enum class RefusedFor : uint8_t {
   kTls,          // the peer speaks TLS where it is not spoken
   kFlood,        // the peer opens or cancels far more calls than an honest client, or makes the server work for nothing
   kProtocol,     // the peer broke HTTP/2's rules
-  kStalled,      // the peer did not read what waited for it, or did not end what it had begun to send, in time
+  kStalled,      // the peer did not read its output, or did not finish what it had begun to send, in time
   kKeepalive,    // the peer was silent and did not answer a PING
   kAge,          // the connection reached its greatest age, and was drained
   kIdle,         // the connection was without a call for long, and was drained

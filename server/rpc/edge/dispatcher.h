@@ -41,8 +41,8 @@ class Dispatcher {
   void Add(std::vector<Route> routes);
   // Takes the calls of `transport`, which this starts.
   absl::Status Start(RpcTransport* transport);
-  // From now on refuses new calls with UNAVAILABLE, and ends each stream when it has answered what it had read. Returns
-  // true as soon as no call is left, or false after `grace`.
+  // From now on refuses new calls with UNAVAILABLE, and ends each stream when all messages that it has read are
+  // answered. Returns true as soon as no call is left, or false after `grace`.
   bool Drain(absl::Duration grace);
   LiveCalls& live() { return live_; }
   CallPlaces& places() { return places_; }

@@ -1,5 +1,5 @@
 // Ends streams that wait for a message, when there are so many calls that new ones would soon find no place. A stream
-// may otherwise wait for as long as it likes: it costs little, and nobody can tell a client's pause from a peer who
+// may otherwise wait for as long as it likes: it costs little, and a client that pauses looks the same as a peer that
 // wants to take up all places. In the path: beside the streams. Ownership: borrows the places and the streams. Threads:
 // Look is called by one thread at a time.
 #ifndef NORMD_SERVER_RPC_EDGE_IDLE_STREAMS_H_
@@ -17,8 +17,9 @@ class IdleStreams {
  public:
   IdleStreams(CallPlaces* places, LiveCalls* live) : places_(places), live_(live) {}
 
-  // Ends as many waiting streams as needed: of a peer with too many calls, those that have waited longest; if there are
-  // too many calls in all, first those of the peers with most calls. To be called at short intervals.
+  // Ends as many waiting streams as needed: of a peer with too many calls, the streams that have waited longest; if
+  // there are too many calls in all, first the streams of the peers with the most calls. To be called at short
+  // intervals.
   void Look();
 
   // The streams ended so far. Safe from any thread.

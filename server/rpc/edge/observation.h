@@ -39,7 +39,7 @@ class Observation {
 
   // Reports the request to the observer. REQUIRES: called at most once.
   void Finish(const absl::Status& status, int64_t response_bytes);
-  // What the caller, who asked, is told of the request; empty if it did not ask. REQUIRES: Finish was called.
+  // The explanation for a caller that asked for one; empty if it did not ask. REQUIRES: Finish was called.
   std::string Explain() const;
   // Reports that the reply was written. Does nothing if the request was not finished or this was reported before.
   void Written();

@@ -76,10 +76,10 @@ struct RequestRecord {
 struct RpcObserver {
   // The number of a tenant in RequestOrigin; without this function, every tenant is 0. Runs once for each call.
   std::function<int(const std::string& tenant)> tenant_index;
-  // Whether to trace a call whose caller has not decided. Runs once for each such call. Without this function, no call
-  // is traced, whatever its caller says.
+  // Whether to trace a call whose caller has not decided. Runs once for each such call. Without this function no call
+  // is traced, even if its caller asks for it.
   std::function<bool()> sample_trace;
-  // What the trailers of a call tell of it whose caller asked: visible ASCII. Runs after on_request_done.
+  // The explanation in the trailers of a call whose caller asked for one: visible ASCII. Runs after on_request_done.
   std::function<std::string(const RequestRecord& record)> explain;
   // A request was answered. Runs just before the reply is handed to the transport, so a caller that has its reply finds
   // it counted.

@@ -17,8 +17,8 @@
 namespace normd::rpc {
 
 enum class Preface : uint8_t {
-  kIncomplete,  // may still become what is spoken here
-  kComplete,    // what is spoken here
+  kIncomplete,  // may still become the protocol of this port
+  kComplete,    // the protocol of this port
   kHttp1,       // a request line of an older HTTP
   kHttp2,       // HTTP/2 in plain text, where TLS is spoken
   kTls,         // TLS, where it is not spoken
@@ -28,8 +28,8 @@ enum class Preface : uint8_t {
 // How many bytes of a connection are looked at.
 inline constexpr size_t kPrefaceWindowBytes = 1024;
 
-// How long a connection that is turned away stays open, so that its peer reads the answer, and how much of what the
-// peer still sends is taken meanwhile.
+// How long a refused connection stays open, so that its peer reads the answer, and how many more bytes of the peer are
+// read meanwhile.
 inline constexpr absl::Duration kFarewellTime = absl::Seconds(1);
 inline constexpr int64_t kMostDiscardedBytes = 64 << 10;
 

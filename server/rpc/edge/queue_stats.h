@@ -14,7 +14,7 @@
 
 namespace normd {
 
-// Why the transport itself refuses a call at its headers. The dispatcher, and with it every other metric, hears only of
+// Why the transport itself refuses a call at its headers. The dispatcher, and with it every other metric, sees only
 // calls that were not refused in this way.
 enum class TransportRefusal : uint8_t {
   kNotGrpc,     // no POST, or another content type than gRPC's

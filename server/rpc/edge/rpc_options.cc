@@ -20,7 +20,7 @@ namespace normd::rpc {
 namespace {
 
 constexpr int kMaxQueues = 64;
-// The windows of two hundred streams; part of what the process needs beside the budget.
+// The windows of two hundred streams; part of the memory that the process needs beside the budget.
 constexpr int64_t kMinWaitingBytes = int64_t{16} << 20;
 
 absl::Status CheckRange(std::string_view name, int64_t value, int64_t min, int64_t max) {

@@ -70,8 +70,8 @@ struct RpcOptions {
   absl::Duration max_wait_for_room = absl::ZeroDuration();
   int max_stream_calls = 16;  // calls of one NormalizeStream that are decoded and not yet answered
   int max_metadata_bytes = 16 << 10;
-  // Of all peers, the memory of metadata and of messages that came before anybody asked for them; one peer may have
-  // half of it. 0: a quarter of max_in_flight_bytes, and at least 16 MiB.
+  // The memory for all peers' metadata and for messages that arrive before they are asked for; one peer may have half
+  // of it. 0: a quarter of max_in_flight_bytes, and at least 16 MiB.
   int64_t max_waiting_bytes = 0;
   int64_t max_batch_items = 4096;
   int64_t export_chunk_bytes = int64_t{256} << 10;  // 64 KiB to 1 MiB
@@ -116,12 +116,12 @@ int64_t MaxCallerBytes(const RpcOptions& options);
 // reserve, because the tensor's reply needs as much.
 int64_t MaxTensorBytes(const RpcOptions& options);
 
-// The most that metadata, and messages which came before they were asked for, may take; beside the budget.
+// The most memory for metadata and for messages that arrive before they are asked for; not part of the budget.
 int64_t MaxWaitingBytes(const RpcOptions& options);
 
 // A caller may work on a reply before it reads the next one, so it has this many times the grace of one that sends.
 inline constexpr int kPatienceForReaders = 6;
-// How long a reply, or what else waits for a peer's socket, may be unread.
+// How long a reply, or other output for a peer's socket, may stay unread.
 absl::Duration UnreadTimeout(const RpcOptions& options);
 
 // The limit on the data of one chunk, of an imported session as of a tensor.

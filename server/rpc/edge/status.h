@@ -1,4 +1,4 @@
-// The one place where an absl::Status becomes what callers see: a code, a message and google.rpc details.
+// The one place where an absl::Status becomes a reply to the caller: a code, a message and google.rpc details.
 // In the path: last, for every error. Threads: pure functions.
 #ifndef NORMD_SERVER_RPC_EDGE_STATUS_H_
 #define NORMD_SERVER_RPC_EDGE_STATUS_H_

@@ -27,18 +27,18 @@ class RpcTransport {
 
   // `calls` is for the calls that it makes.
   virtual absl::Status Start(const CallHost& calls, OnCall on_call) = 0;
-  // Makes the object of a connection that has come.
+  // Makes the object of a new connection.
   virtual ConnectionPtr MakeConnection(Connection::Facts facts, std::shared_ptr<PeerCalls> peer_calls) = 0;
   // Takes a connection from which nothing has been read, and which `listener` has accepted; `connection` is the object
-  // that the transport has made for it. The transport counts it as accepted when it has heard the right first bytes:
-  // see ConnectionTable::CountAccepted.
+  // that the transport has made for it. The transport counts it as accepted when the first bytes are right: see
+  // ConnectionTable::CountAccepted.
   virtual void Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) = 0;
   // Asks all peers to open no more calls here (GOAWAY). Calls in progress go on.
   virtual void Drain() = 0;
-  // Closes what connections are left and ends their calls. REQUIRES: no Adopt is called any more.
+  // Closes the remaining connections and ends their calls. REQUIRES: no Adopt is called any more.
   virtual void Shutdown() = 0;
-  // Looks at all calls whose messages are on their way, from TransferWatch's thread: for what a transport cannot bound
-  // as the bytes come.
+  // Checks all calls whose messages are arriving, on TransferWatch's thread: for limits that a transport cannot enforce
+  // as the bytes arrive.
   virtual void LookAt(const std::vector<std::shared_ptr<RpcCall>>& /*in_progress*/) {}
   // Whether no queue is held up: see net::LoopLoad::serves.
   virtual bool serves() const = 0;

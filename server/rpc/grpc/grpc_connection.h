@@ -1,5 +1,5 @@
-// What gRPC's transport knows of a connection beside what every transport knows: an account of what gRPC holds of its
-// messages, and the peer's certificate, as gRPC shows it with each call.
+// A connection of gRPC's transport: adds an account of the messages that gRPC holds for it, and the peer's certificate,
+// which gRPC shows with each call.
 // In the path: GrpcTransport makes it; calls find it by gRPC's name of their peer. Threads: safe from any thread.
 #ifndef NORMD_SERVER_RPC_GRPC_GRPC_CONNECTION_H_
 #define NORMD_SERVER_RPC_GRPC_GRPC_CONNECTION_H_

@@ -123,8 +123,8 @@ void GrpcTransport::Adopt(UniqueFd fd, const net::ListeningSocket& listener, Con
 }
 
 void GrpcTransport::HandOver(UniqueFd fd, int listener_fd, bool is_unix) {
-  // gRPC's acceptor names every connection of a Unix socket "unix:", so callers could not be told apart. A connection
-  // made from the descriptor alone has a name of its own. There is nothing to encrypt on a Unix socket.
+  // gRPC's acceptor names every connection of a Unix socket "unix:", so callers could not be distinguished. A
+  // connection made from the descriptor alone has a name of its own. There is nothing to encrypt on a Unix socket.
   if (is_unix) return grpc::AddInsecureChannelFromFd(server_.get(), fd.Release());
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
   parameters.listener_fd = listener_fd;

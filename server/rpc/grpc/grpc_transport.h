@@ -50,7 +50,7 @@ class GrpcTransport : public RpcTransport {
     return std::make_shared<GrpcConnection>(std::move(facts), std::move(peer_calls));
   }
   void Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) override;
-  // Closes what gRPC does not have yet. gRPC 1.51 sends GOAWAY only when it also cancels new calls.
+  // Closes the connections that gRPC does not have yet. gRPC 1.51 sends GOAWAY only when it also cancels new calls.
   void Drain() override;
   void Shutdown() override;
   void LookAt(const std::vector<std::shared_ptr<RpcCall>>& in_progress) override { oversized_.Look(in_progress); }

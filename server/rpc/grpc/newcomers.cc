@@ -65,8 +65,8 @@ class Newcomers::Newcomer final : public net::Handler {
   // more.
   void Look(bool ended);
   void TurnAway(Preface spoken, bool tls);
-  // Takes what the peer of a connection that was turned away has sent, up to a bound: left unread it turns the close
-  // into a reset, which could destroy the answer.
+  // Reads the remaining bytes of a refused connection, up to a bound: if they stay unread, the close becomes a reset,
+  // which could destroy the answer.
   void Discard();
   // Leaves the loop. The descriptor stays open.
   void Leave() {

@@ -23,7 +23,7 @@ class OversizedWatch {
 
   OversizedWatch(const RpcOptions& options, const Admission* admission);
 
-  // The server has no calls yet: what its process has now is not theirs.
+  // The server has no calls yet: the present memory of the process is the baseline.
   void Start();
   // Looks once at the calls whose messages are on their way.
   void Look(const Calls& calls) const;

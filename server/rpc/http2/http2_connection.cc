@@ -20,31 +20,32 @@ constexpr size_t kMaxOutputBytes = 512 << 10;
 // kMaxOutputBytes. Both are copies by the kernel, a quarter of a millisecond for a mebibyte: less at a time costs large
 // messages a tenth of their rate.
 constexpr size_t kReadBytesPerTurn = 1 << 20;
-// The same for what costs more than its bytes: small TLS records, fields of HPACK's table.
+// The same for input that costs more than its bytes: small TLS records, fields of HPACK's table.
 constexpr absl::Duration kReadTimePerTurn = absl::Milliseconds(1);
-// HPACK decodes a block to its end even where it is refused, and a byte may stand for a field of 4 KiB. This is what a
-// refused block costs at most, four times of what the metadata may have, but at least as much as any client sends.
+// HPACK decodes a block to its end even where it is refused, and a byte may stand for a field of 4 KiB. A refused block
+// costs at most this, or four times the limit of the metadata if that is more; no client sends so much.
 constexpr size_t kMinHeaderBlockBytes = 64 << 10;
-// What a peer has to read what waits for it when the server ends.
+// How long a peer has to read its output when the server ends.
 constexpr absl::Duration kUnreadTimeoutInDrain = absl::Seconds(3);
 // From this size on, bytes are read straight into their message.
 constexpr size_t kMinDirectBytes = 4 << 10;
-// What is read behind bytes that go straight to their message: the next frame's head, and small frames. The less it
-// is, the less of a large message is copied.
+// The bytes that are read behind those that go straight to their message: the next frame's head, and small frames. A
+// smaller number copies less of a large message.
 constexpr size_t kBehindBytes = 4 << 10;
 // Frames of nghttp2 that may wait for a peer which does not read, beside a few of each stream; then nothing more is
 // read from it.
 constexpr size_t kMaxWaitingFrames = 256;
 constexpr size_t kWaitingFramesPerStream = 4;
-// How long callbacks may run before what they have to send is written. Replies that are written together share the cost
-// of a write and of the peer's wake-up; but while they wait for each other the peer, which could prepare its next
-// calls, waits too. With 16 calls of 4 KiB in flight, gRPC's client gets 1.25 times as many answers as without a limit,
-// and h2load 0.95; with 30 us h2load gets 0.7.
+// How long callbacks may run before their output is written. Replies that are written together share the cost of a
+// write and of the peer's wake-up; but while they wait for each other the peer, which could prepare its next calls,
+// waits too. With 16 calls of 4 KiB in flight, gRPC's client gets 1.25 times as many answers as without a limit, and
+// h2load 0.95; with 30 us h2load gets 0.7.
 constexpr absl::Duration kMostUnsentTime = absl::Microseconds(60);
 // How often the callbacks of a connection's calls may follow each other before it writes.
 constexpr int kRoundsPerWrite = 16;
 // A message of a stream counts as taken when no more than this stands between its end and the socket, so that the
-// replies to a few small messages leave together. It is also what a connection may hold that its calls no longer count.
+// replies to a few small messages leave together. It is also the most that a connection may hold after its calls have
+// stopped counting it.
 constexpr uint64_t kUntakenBytes = 16 << 10;
 
 }  // namespace
@@ -107,7 +108,7 @@ void Http2Connection::ReadSome() {
     pinged_ = false;
     const size_t placed = std::min(result.bytes, direct.size());
     const bool fed = lingering_ || (Feed({direct.data(), placed}) && Feed({scratch.data(), result.bytes - placed}));
-    if (!fed) return;  // Flush sends what is left to say, and closes
+    if (!fed) return;  // Flush sends the last frames, and closes
     if (IsStalled()) break;
     if (result.bytes < direct.size() + scratch.size() && !bytes_->HasReceived()) return NoteHeaderBlock();
     const absl::Time now = SteadyNow();
@@ -219,7 +220,7 @@ bool Http2Connection::IsHeaderBlockTooLarge() const {
 }
 
 void Http2Connection::NoteMoved(std::shared_ptr<Http2Call> stream, bool end) {
-  // nghttp2 tells of a frame when it is in the output.
+  // nghttp2 reports a frame when it is in the output.
   moved_.push_back({.position = output_.appended(), .stream = std::move(stream), .end = end});
 }
 

@@ -1,9 +1,9 @@
-// One connection of the native transport: its socket, nghttp2's session, its streams, and what it has to send.
-// In the path: the loop tells it of its socket; it judges the first bytes, which cost next to nothing until they are
-// right, then feeds nghttp2, has its streams run their callbacks, and writes.
+// One connection of the native transport: its socket, nghttp2's session, its streams and its output.
+// In the path: the loop reports events of its socket; it judges the first bytes, which cost next to nothing until they
+// are right, then feeds nghttp2, has its streams run their callbacks, and writes.
 // The bytes of large messages are read straight to where they belong: nghttp2 is shown them there.
 // Ownership: shared by the loop, until it is closed, and by its streams. Owns the descriptor.
-// Threads: the loop's thread, but for tls_peer(), loop(), options(), counts(), and what a Connection does.
+// Threads: the loop's thread, but for tls_peer(), loop(), options(), counts(), and the functions of Connection.
 #ifndef NORMD_SERVER_RPC_HTTP2_HTTP2_CONNECTION_H_
 #define NORMD_SERVER_RPC_HTTP2_HTTP2_CONNECTION_H_
 
@@ -75,11 +75,11 @@ class Http2Connection final : public Connection,
   // Closes the socket, and ends all calls. Not to be called while nghttp2 is at work.
   void Close();
 
-  // ---- What the loop tells ----
+  // ---- For the loop ----
   void OnEvents(uint32_t events) override;
   // Runs callbacks of the calls for which something has happened.
   void Deliver() override;
-  // Writes what there is to send, and ends what has nothing more to do.
+  // Writes the output, and closes the connection if it has nothing more to do.
   void Flush() override;
 
   // ---- For the streams ----
@@ -91,8 +91,8 @@ class Http2Connection final : public Connection,
   WaitingBytes::Share& waiting_bytes() { return *waiting_bytes_; }
   const CallHost& call_host() const { return host_.calls; }
   void Announce(std::shared_ptr<RpcCall> call) { (*host_.on_call)(std::move(call)); }
-  // Notes that all bytes of the stream's message, or of its whole reply, are in the output. The stream is told when the
-  // socket has taken them.
+  // Records that all bytes of the stream's message, or of its whole reply, are in the output. The stream is notified
+  // when the socket has taken them.
   void NoteMoved(std::shared_ptr<Http2Call> stream, bool end);
 
   // ---- For nghttp2's callbacks ----
@@ -102,7 +102,7 @@ class Http2Connection final : public Connection,
   void RemoveStream(Http2Call* stream);
   void OnFrameReceived(const nghttp2_frame& frame);
   void OnResetSent(uint32_t error_code);
-  // nghttp2 refuses a request for the reason that it tells.
+  // nghttp2 refuses a request, for the reason `why`.
   void OnProtocolError(std::string_view why);
   // A GOAWAY for an error was sent, by EndSession or by nghttp2 itself, which says why.
   void OnGivenUp(std::string_view why);
@@ -139,9 +139,9 @@ class Http2Connection final : public Connection,
   // before them and in them.
   void TellTaken(uint64_t untaken_bytes);
   bool IsStalled() const;
-  // Notes what the peer has read; the connection is ended when it reads too little.
+  // Records the peer's progress in reading; the connection is ended when it reads too slowly.
   void NoteTaken();
-  // Notes whether the end of a header block is to come; the connection is ended when it does not come in time.
+  // Records whether a header block is incomplete; the connection is ended when its end does not arrive in time.
   void NoteHeaderBlock();
   // Counts the connection among those at their limit of streams, or no longer.
   void NoteStreams();
@@ -182,7 +182,7 @@ class Http2Connection final : public Connection,
   bool server_ends_ = false;
   bool lingering_ = false;
   bool drain_at_begin_ = false;   // it was asked to drain during the handshake
-  int64_t discarded_bytes_ = 0;   // of a peer that was turned away
+  int64_t discarded_bytes_ = 0;   // of a refused peer
   bool at_stream_limit_ = false;  // whether the peer may open no more calls now
   uint32_t events_ = 0;           // that the loop watches
 

@@ -25,7 +25,7 @@ constexpr double kControlFramesPerSecond = 2000;
 // How long a peer has to answer the PING of a drain, and how long one that was sent everything has to close.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
 constexpr absl::Duration kLingerTimeout = absl::Seconds(1);
-// The contents of the PING that tells when the peer has read the first GOAWAY.
+// The contents of the PING whose answer shows that the peer has read the first GOAWAY.
 constexpr uint8_t kDrainPing[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
 
 // Connections that were made at the same time should not all end at the same time: 0.9 to 1.1 times the age.
@@ -134,7 +134,7 @@ bool Http2Connection::Begin() {
 
 void Http2Connection::OnFrameReceived(const nghttp2_frame& frame) {
   const bool is_ack = (frame.hd.flags & NGHTTP2_FLAG_ACK) != 0;
-  // AllowReset hears from the services, which count only calls that they have not answered.
+  // AllowReset is called by the services, which count only calls that they have not answered.
   if (frame.hd.type == NGHTTP2_RST_STREAM && !reset_frames_.Allow(loop().now())) flooded_ = true;
   if (frame.hd.type == NGHTTP2_SETTINGS && !is_ack) setup_end_ = absl::InfiniteFuture();
   if (frame.hd.type != NGHTTP2_SETTINGS && frame.hd.type != NGHTTP2_PING) return;
@@ -148,7 +148,7 @@ void Http2Connection::OnFrameReceived(const nghttp2_frame& frame) {
 
 void Http2Connection::OnResetSent(uint32_t error_code) {
   counts().CountReset(error_code);
-  // These two are the server's own will. All others answer what the peer did.
+  // The server sends these two of its own accord. All others answer something that the peer did.
   if (error_code == NGHTTP2_NO_ERROR || error_code == NGHTTP2_CANCEL) return;
   const double weight = error_code == NGHTTP2_REFUSED_STREAM ? kWeightOfExcess : 1;
   if (!AllowReset(loop().now(), weight)) flooded_ = true;
@@ -195,8 +195,8 @@ void Http2Connection::Drain(bool server_ends) {
   }
   if (draining_) return;
   draining_ = true;
-  // First a GOAWAY that allows all streams, then the real one when the peer has read the first: no call is lost that
-  // was under way in the meantime.
+  // First a GOAWAY that allows all streams, then the real one when the peer has read the first: no call that is on its
+  // way meanwhile is lost.
   nghttp2_submit_shutdown_notice(session());
   nghttp2_submit_ping(session(), NGHTTP2_FLAG_NONE, kDrainPing);
   drain_end_ = loop().now() + kDrainTimeout;
@@ -254,7 +254,7 @@ void Http2Connection::SetTimer() {
 
 void Http2Connection::Linger() {
   if (lingering_) return;
-  // The peer closes when it has read all; to close first could reset the connection under what is still on its way.
+  // The peer closes when it has read all; to close first could reset the connection while bytes are still on their way.
   lingering_ = true;
   linger_end_ = loop().now() + kLingerTimeout;
   bytes_->EndWriting();

@@ -12,8 +12,8 @@
 namespace normd::rpc::http2 {
 namespace {
 
-// What the peer may send on the connection. Bytes leave this window as they are read, and the streams' windows bound
-// what is held, so that a stream which waits holds up no other. Large, because each half of it costs a frame.
+// The bytes that the peer may send on the connection. Bytes leave this window as they are read, and the streams'
+// windows bound the memory, so a stream that waits holds up no other. Large, because each half of it costs a frame.
 constexpr int32_t kConnectionWindowBytes = 256 << 20;
 // Messages of 1 MiB and more come in frames of this size from clients that use it: with 16 calls of 1 MiB in flight, a
 // call cost 691 us of CPU, and 852 us with HTTP/2's default of 16 KiB.

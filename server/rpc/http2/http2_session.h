@@ -15,8 +15,8 @@ namespace normd::rpc::http2 {
 
 class Http2Connection;
 
-// What the peer may send on a stream before anybody reads: a tensor of 64 KiB with what is said of it. With HTTP/2's
-// default of 65,535 bytes the last bytes of such a message wait for a window, one round trip later.
+// The bytes that the peer may send on a stream before they are read: a tensor of 64 KiB and the rest of its message.
+// With HTTP/2's default of 65,535 bytes the last bytes of such a message wait for a window, one round trip later.
 inline constexpr int64_t kInitialWindowBytes = 68 << 10;
 
 struct SessionDeleter {

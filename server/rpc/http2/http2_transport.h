@@ -1,7 +1,7 @@
 // Our own transport: gRPC's protocol over nghttp2, without gRPC.
 // In the path: the accept loop gives it connections, and it gives the dispatcher their calls. Each connection belongs
-// to one of the queues, each of which is a thread that does all work of its connections. Ownership: borrows what the
-// options name, which must outlive it. Threads: see transport.h.
+// to one of the queues, each of which is a thread that does all work of its connections. Ownership: borrows the objects
+// that the options name, which must outlive it. Threads: see transport.h.
 #ifndef NORMD_SERVER_RPC_HTTP2_HTTP2_TRANSPORT_H_
 #define NORMD_SERVER_RPC_HTTP2_HTTP2_TRANSPORT_H_
 

@@ -8,7 +8,7 @@
 namespace normd::rpc::http2 {
 namespace {
 
-// RFC 9113, 6.5.2: what a field counts beside its name and value.
+// RFC 9113, 6.5.2: the overhead that a field counts beside its name and value.
 constexpr int64_t kFieldOverheadBytes = 32;
 // A header block may expand to very many fields; each costs time until the stream is reset.
 constexpr int64_t kHopelessFactor = 4;

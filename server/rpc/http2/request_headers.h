@@ -32,7 +32,7 @@ class RequestHeaders {
   // Counts a field that was decoded, also one that is not added: each cost its decoding. Returns false when the fields
   // are so far beyond the limit that the stream should be reset.
   bool Count(std::string_view name, std::string_view value);
-  // Takes what a field that was counted says. Beyond the limit none is kept.
+  // Adds a field that was counted. Beyond the limit none is kept.
   void Add(std::string_view name, std::string_view value);
   // Counts a field of the request's trailers, which mean nothing to gRPC and are not kept. Returns false when headers
   // and trailers together are over the limit. Takes no part in Judge.
@@ -46,7 +46,7 @@ class RequestHeaders {
 
   const std::string& path() const { return path_; }
   std::optional<absl::Duration> timeout() const { return timeout_; }
-  // Visits what RpcCall::VisitMetadata says.
+  // Visits the metadata as RpcCall::VisitMetadata does.
   void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const;
 
  private:

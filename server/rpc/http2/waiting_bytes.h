@@ -1,6 +1,6 @@
-// Counts the memory of what peers have sent before anybody asked for it: metadata, and the messages that HTTP/2's
-// windows let in ahead of their admission. Window and number of calls alone would let one peer have over a GiB of it.
-// In the path: beside it; streams count here what they hold. What is admitted is counted by Admission instead.
+// Counts the memory of bytes that peers have sent before they were asked for: metadata, and the messages that HTTP/2's
+// windows let in ahead of their admission. Windows and the number of calls alone would allow one peer over a GiB.
+// In the path: beside it; streams count here the bytes that they hold. Admitted bytes are counted by Admission instead.
 // Ownership: the transport owns it; each connection shares the count of its peer, which may outlive it.
 // Threads: everything is safe from any thread.
 #ifndef NORMD_SERVER_RPC_HTTP2_WAITING_BYTES_H_

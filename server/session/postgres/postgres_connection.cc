@@ -263,8 +263,8 @@ absl::StatusOr<PostgresResult> PostgresConnection::Run(const PostgresCall& call)
 // BEGIN, the calls and COMMIT go out without waiting for an answer. A sync point follows each of them, because only a
 // server that is ready for the next command runs idle_in_transaction_session_timeout: without sync points, a process
 // that is stopped while it sends keeps its row locks for ever. Sync points are safe although an error then no longer
-// skips what follows: a failed transaction refuses the rest and COMMIT rolls it back; and should BEGIN itself fail,
-// kReadOnlyByDefault makes the server refuse the rest.
+// skips the statements that follow: a failed transaction refuses the rest and COMMIT rolls it back; and should BEGIN
+// itself fail, kReadOnlyByDefault makes the server refuse the rest.
 absl::StatusOr<std::vector<PostgresResult>> PostgresConnection::RunTransaction(absl::Span<const PostgresCall> calls) {
   if (conn_ == nullptr || PQenterPipelineMode(conn_) == 0) return Lost("no connection to PostgreSQL");
   warnings_ = 0;

@@ -4,7 +4,7 @@
 // In the path: used by PostgresTable only. Every call waits for the network, but never longer than `silence_limit`
 // without a byte. Statuses name a SQLSTATE and a class, never a host, path, user or password: libpq's messages go to
 // `log` alone.
-// Ownership: parameters borrow what they were given, results own their values.
+// Ownership: parameters borrow their bytes, results own their values.
 // Threads: one at a time.
 #ifndef NORMD_SERVER_SESSION_POSTGRES_POSTGRES_CONNECTION_H_
 #define NORMD_SERVER_SESSION_POSTGRES_POSTGRES_CONNECTION_H_
@@ -29,7 +29,7 @@
 namespace normd {
 
 // The status for an error of PostgreSQL: RESOURCE_EXHAUSTED for a full disk, DATA_LOSS for damage that PostgreSQL
-// found, FAILED_PRECONDITION for a pooler that does not lend sessions, UNAVAILABLE for what may work later (locks,
+// found, FAILED_PRECONDITION for a pooler that does not lend sessions, UNAVAILABLE for errors that may pass (locks,
 // cancels, shutdowns, lost connections), INTERNAL for everything else.
 absl::Status PostgresError(std::string_view sqlstate);
 

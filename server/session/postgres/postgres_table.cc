@@ -298,7 +298,7 @@ uint64_t ReadBigEndian(std::string_view bytes) {
   return value;
 }
 
-// Splits what the statement "load" concatenates: length, slot, record.
+// Splits the concatenation of the statement "load": length, slot, record.
 std::vector<ClientRow> Clients(std::string_view bytes) {
   constexpr size_t kLengthBytes = 4;
   constexpr size_t kSlotBytes = 8;
@@ -360,7 +360,7 @@ absl::Status MigratePostgres(int version, PostgresConnection* connection) {
 }
 
 absl::StatusOr<std::unique_ptr<PostgresTable>> PostgresTable::Open(const PostgresOptions& options) {
-  // A server that has said nothing for longer than any statement may take is gone.
+  // A server that has been silent for longer than any statement may take is lost.
   const absl::Duration silence_limit = options.statement_timeout + absl::Seconds(5);
   std::unique_ptr<PostgresTable> table(new PostgresTable(
       {.url = options.url, .setup = SessionSettings(options), .silence_limit = silence_limit, .log = options.log}));

@@ -1,7 +1,7 @@
-// The SessionTable that replicas share: tables in PostgreSQL 15. `sessions` has what is listed and seldom written,
-// `states` what every step writes, `clients` the step ids of sessions with many clients. Their names are unqualified:
-// search_path, which the URL's options may set, chooses the schema. A pooler that hands out server connections by
-// transaction does not work, because settings and prepared statements belong to the connection.
+// The SessionTable that replicas share: tables in PostgreSQL 15. `sessions` has the columns that are listed and seldom
+// written, `states` those that every step writes, `clients` the step ids of sessions with many clients. Their names are
+// unqualified: search_path, which the URL's options may set, chooses the schema. A pooler that hands out server
+// connections by transaction does not work, because settings and prepared statements belong to the connection.
 // In the path: DurableStore's threads. A connection that is lost fails the call that was using it; the next call makes
 // a new one.
 // Threads: one at a time.
@@ -34,7 +34,7 @@ struct PostgresOptions {
   // this long. A late write of it matches no row that others have changed since, because the revision differs.
   absl::Duration idle_in_transaction_session_timeout = absl::Seconds(5);
   std::function<void(std::string_view)> log;  // full messages of libpq and the server, for the operator; may be null
-  std::function<void(absl::Time)> on_time;    // told the server's time, at the start and with every sweep; may be null
+  std::function<void(absl::Time)> on_time;    // given the server's time at the start and with every sweep; may be null
 };
 
 // The schema that this server writes. Older ones are migrated forward when a table is opened.

@@ -202,7 +202,7 @@ absl::Status MergePart(std::string_view part, Record* record) {
   return uid.empty() ? DataLossError("a record without a uid") : MergeSealed(pieces->second, uid, record);
 }
 
-// Adds the clients that are in rows. Every row that the state tells of must be there, as it was when the state was
+// Adds the clients that are in rows. Every row that the state refers to must be there, as it was when the state was
 // written.
 absl::StatusOr<std::vector<RowPlace>> MergeClients(absl::Span<const ClientRow> rows, Record* record) {
   uint32_t sum = 0;

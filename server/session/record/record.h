@@ -1,7 +1,7 @@
 // Translates a StoredSession to and from a serialised normd.store.v1.SessionRecord: what Export sends, Import takes and
 // stores keep.
 // Doubles travel bit for bit. A record is checked like any bytes from outside: a damaged one is DATA_LOSS, one that no
-// server would have written is INVALID_ARGUMENT; nothing is allocated beyond what its bytes hold.
+// server would have written is INVALID_ARGUMENT; nothing larger than its bytes is allocated.
 // In the path: called by the stores. Pure functions, safe from any thread.
 #ifndef NORMD_SERVER_SESSION_RECORD_RECORD_H_
 #define NORMD_SERVER_SESSION_RECORD_RECORD_H_

@@ -87,7 +87,7 @@ class SqliteConnection {
   // Whether a flush to disk failed on this connection; the content of the disk is then unknown.
   bool flush_failed() const { return flush_failed_; }
 
-  // Makes what the connection is doing end soon. Safe from any thread.
+  // Makes the running statement of the connection end soon. Safe from any thread.
   void Interrupt();
 
   sqlite3* raw() { return database_.get(); }

@@ -28,7 +28,7 @@ class SqliteCheckpointer {
   // Waits for a pass that was started.
   ~SqliteCheckpointer();
 
-  // Starts a pass over what is committed now. REQUIRES: no pass is running.
+  // Starts a pass over the present commits. REQUIRES: no pass is running.
   void Start();
   bool running() const;
   // Waits until no pass is running.

@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<SqliteTable>> SqliteTable::Open(const SqliteOptio
                                            options.durability == Durability::kPower ? "FULL;" : "NORMAL;");
     NORMD_RETURN_IF_ERROR(connection->Execute(setup));
     NORMD_RETURN_IF_ERROR(Migrate(connection.get()));
-    // Moves what an earlier process has left in the log.
+    // Moves the commits that an earlier process has left in the log.
     NORMD_RETURN_IF_ERROR(connection->Checkpoint());
     NORMD_ASSIGN_OR_RETURN(checkpointer,
                            SqliteCheckpointer::Open(options.path, setup, options.vfs, options.on_checkpoint));
