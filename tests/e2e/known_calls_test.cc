@@ -89,7 +89,7 @@ v1::NormalizeResponse Answer(TestServer& server, const v1::NormalizeRequest& req
   return response;
 }
 
-TEST(CallCacheTest, AreAnsweredAsTheFirstTimeHoweverTheyCome) {
+TEST(CallCacheTest, RepeatedCallsGetTheSameBytesAloneOnAStreamAndInABatch) {
   TestServer server;
   server.backend().RunInline();
   v1::BatchNormalizeRequest batch;

@@ -71,7 +71,7 @@ TEST_F(StopTest, ReturnsTheSignalThatCame) {
   EXPECT_EQ(hangups_, 0);
 }
 
-TEST_F(StopTest, AHangupIsToldAndEndsNoWait) {
+TEST_F(StopTest, AHangupIsReportedAndEndsNoWait) {
   raise(SIGHUP);
   std::thread terminator([waiting = pthread_self()] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // after the hang-up was taken

@@ -106,7 +106,7 @@ TEST_F(ServerTest, ServesOnAllListenersAndSaysWhere) {
   EXPECT_THAT(out_.str(), HasSubstr("durability=\"memory: survives nothing"));
 }
 
-TEST_F(ServerTest, AScrapeShowsWhatConnectionsAndTheProcessSayOfThemselves) {
+TEST_F(ServerTest, AScrapeShowsFiguresOfConnectionsAndTheProcess) {
   const auto server = Start({"--listen=127.0.0.1:0", "--admin_listen=127.0.0.1:0"});
   ASSERT_TRUE(server.ok()) << server.status();
   HttpGet(PortOf((*server)->listeners()[1]), "/");  // which is not HTTP/2
@@ -141,7 +141,7 @@ TEST_F(ServerTest, DrainsNotReadyFirstAndLeavesNothingBehind) {
   EXPECT_NE(access(SocketPath().c_str(), F_OK), 0) << "the socket file is removed";
 }
 
-TEST_F(ServerTest, ReloadsWhatCanChangeAndSaysWhatCannot) {
+TEST_F(ServerTest, ReloadsReloadableOptionsAndReportsTheOthers) {
   const std::vector<std::string> args = {"--listen=127.0.0.1:0", "--admin_listen=", "--session_store=memory"};
   const auto server = Start(args);
   ASSERT_TRUE(server.ok()) << server.status();
@@ -191,7 +191,7 @@ TEST_F(ServerTest, EndsWhenThePortFileCannotBeWritten) {
   EXPECT_THAT(std::string(Server::Start(*config, &log_).status().message()), HasSubstr("--port_file"));
 }
 
-TEST_F(ServerTest, ServesTlsAndReloadsItsCertificatesWhenTold) {
+TEST_F(ServerTest, ServesTlsAndReloadsItsCertificatesOnRequest) {
   const TestCa ca("Test CA");
   const std::string certificate = folder_ + "/server.pem", key = folder_ + "/server.key";
   const auto write = [&] {

@@ -49,7 +49,7 @@ TEST(NotifyServiceManager, SendsTheStateToAPathAndToAnAbstractName) {
 
 TEST(NotifyServiceManager, DoesNothingWithoutAServiceManager) { EXPECT_TRUE(NotifyServiceManager("", "READY=1").ok()); }
 
-TEST(NotifyServiceManager, SaysWhyNobodyWasTold) {
+TEST(NotifyServiceManager, ReportsWhyANotificationFailed) {
   const std::string too_long = "/" + std::string(200, 'x');
   for (const std::string& socket : {std::string("/nonexistent/notify"), std::string("tcp:1"), too_long}) {
     const absl::Status status = NotifyServiceManager(socket, "READY=1");

@@ -136,7 +136,7 @@ TEST_F(HttpServerTest, AnswersTheHeadAlone) {
 }
 
 // A page of evil.example, whose name now resolves to 127.0.0.1, asks for what the listener tells.
-TEST_F(HttpServerTest, TellsNothingToAPageOfAnotherSite) {
+TEST_F(HttpServerTest, RefusesAPageOfAnotherSite) {
   const auto ask = [this](const std::string& host) {
     return Exchange(server_->port(), "GET /quick HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
   };

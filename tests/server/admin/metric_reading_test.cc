@@ -56,7 +56,7 @@ TEST(MetricReading, InterpolatesQuantilesWithinABucketAndOverSeveralSeries) {
   EXPECT_EQ(metrics.Quantile("other", 0.5), std::nullopt);
 }
 
-TEST(MetricReading, SinceAnotherHasWhatWasCountedBetweenThem) {
+TEST(MetricReading, TheDifferenceOfTwoHasTheCountsBetweenThem) {
   const MetricReading before({{.name = "calls_total", .metric = {CounterSeries({{"code", "OK"}, {"method", "A"}}, 2)}},
                               {.name = "sessions", .metric = {GaugeSeries({}, 4)}},
                               {.name = "seconds", .metric = {SecondsSeries("A", 0, 80, 80)}}});

@@ -60,7 +60,7 @@ TEST(StatusReport, CountsRequestsWithTheirErrorsAndPercentiles) {
   EXPECT_THAT(RowsOf("Errors by code"), ElementsAre(ElementsAre("NOT_FOUND", "10")));
 }
 
-TEST(StatusReport, SaysWhatHappenedInTheLastSeconds) {
+TEST(StatusReport, ShowsRatesAndPercentilesOfTheLastSeconds) {
   EXPECT_THAT(RowsOf("Over the last 10 s"),
               IsSupersetOf({ElementsAre("calls/s", "10"), ElementsAre("errors/s", "1"), ElementsAre("p50", "50 us"),
                             ElementsAre("p99.9", "99.9 us"), ElementsAre("received", "2 KiB/s"),
@@ -69,7 +69,7 @@ TEST(StatusReport, SaysWhatHappenedInTheLastSeconds) {
               ElementsAre(ElementsAre("N/Normalize", "10", "1", "50 us", "99 us")));
 }
 
-TEST(StatusReport, ComparesLimitsWithWhatIsUsed) {
+TEST(StatusReport, ComparesUseWithLimits) {
   EXPECT_THAT(RowsOf("Limits"), ElementsAre(ElementsAre("bytes in flight", "1 MiB", "4 MiB", "25.0 %")));
 }
 
@@ -91,7 +91,7 @@ TEST(StatusReport, SaysWhyConnectionsWereClosed) {
   EXPECT_THAT(tables[0].rows, ElementsAre(ElementsAre("peer", "8")));
 }
 
-TEST(StatusReport, LeavesOutTablesOfWhatIsNotMeasured) {
+TEST(StatusReport, LeavesOutTablesWithoutRows) {
   EXPECT_THAT(RowsOf("Waiting now"), ElementsAre());
   EXPECT_THAT(ReportTables({}, MetricReading()), ElementsAre());
 }

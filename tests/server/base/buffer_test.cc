@@ -60,7 +60,7 @@ TEST(BufferPoolTest, KeepsNoMoreThanItMay) {
   EXPECT_GT(pool->idle_bytes(), 0);
 }
 
-TEST(BufferPoolTest, SizesThatAreNotUsedMakeRoomForThoseThatAre) {
+TEST(BufferPoolTest, IdleSizesMakeRoomForSizesInUse) {
   const auto pool = BufferPool::Create(4 * kMiB);
   {
     std::vector<Buffer> small;
@@ -93,7 +93,7 @@ TEST(BufferPoolTest, KeepsMoreWhereAllBlocksTogetherAreFew) {
   EXPECT_LE(pool->idle_bytes(), static_cast<int64_t>(2 * kMiB)) << "the usual bound holds again";
 }
 
-TEST(BufferPoolTest, MapsTheLargestBlocksAndGivesThemBack) {
+TEST(BufferPoolTest, MapsTheLargestBlocksAndUnmapsThem) {
   const auto pool = BufferPool::Create(16 * kMiB);
   {
     const Buffer malloced = pool->Take(kMiB / 2);

@@ -38,7 +38,7 @@ std::vector<std::string> Insert(Strings& lru, std::string key, int value, int64_
   return KeysOf(lru.Insert(std::move(key), &shared, cost));
 }
 
-TEST(LruTest, FindsWhatWasInsertedAndNothingElse) {
+TEST(LruTest, FindsOnlyInsertedEntries) {
   Strings lru(2);
   EXPECT_EQ(lru.Find("a"), nullptr);
   Insert(lru, "a", 1);
@@ -66,7 +66,7 @@ TEST(LruTest, FindingIsAUse) {
   EXPECT_THAT(Insert(lru, "d", 0), ElementsAre("b"));
 }
 
-TEST(LruTest, LookingForTheOldestIsNoUse) {
+TEST(LruTest, OldestDoesNotCountAsAUse) {
   Strings lru(2);
   EXPECT_EQ(lru.Oldest(), nullptr);
   Insert(lru, "a", 0);
@@ -150,7 +150,7 @@ TEST(LruTest, ClearedItHoldsNothingAndCanBeFilledAgain) {
   EXPECT_EQ(**lru.Find("a"), 3);
 }
 
-TEST(LruTest, WhatLeavesLivesUntilTheCallerLetsGoOfIt) {
+TEST(LruTest, EvictedEntriesLiveUntilTheCallerReleasesThem) {
   Strings lru(1);
   Shared evicted = Of(1);
   const std::weak_ptr<const int> seen = evicted;

@@ -52,7 +52,7 @@ TEST(CondVar, WakesTheThreadThatWaitsAndGivesTheMutexBack) {
   EXPECT_EQ(counter.value, 3);
 }
 
-TEST(CondVar, SaysWhenNobodyWokeIt) {
+TEST(CondVar, ReportsATimeout) {
   Counter counter;
   MutexLock lock(counter.mu);
   // Spurious wake-ups are allowed, though not for ever.

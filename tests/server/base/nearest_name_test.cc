@@ -11,7 +11,7 @@ namespace {
 
 const std::vector<std::string_view> kNames = {"queues", "data_dir", "max_sessions", "max_regions"};
 
-TEST(NearestName, FindsWhatWasMeant) {
+TEST(NearestName, FindsTheNearestName) {
   EXPECT_EQ(NearestName("queue", kNames), "queues");
   EXPECT_EQ(NearestName("quueues", kNames), "queues");
   EXPECT_EQ(NearestName("datadir", kNames), "data_dir");

@@ -33,7 +33,7 @@ TEST(ReadRegularFile, ReadsUpToTheLimit) {
   EXPECT_EQ(*ReadSmall(file.path(), &problem, &number), "");
 }
 
-TEST(ReadRegularFile, SaysWhatIsWrong) {
+TEST(ReadRegularFile, NamesTheError) {
   TemporaryFile file(std::string(kMost + 1, 'x'));
   FileProblem problem = FileProblem::kRead;
   int number = -1;

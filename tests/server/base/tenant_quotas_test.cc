@@ -16,7 +16,7 @@ std::string ReasonOf(const absl::Status& status) {
   return detail.has_value() ? std::string(detail->reason) : "";
 }
 
-TEST(TenantQuotaTableTest, RefusesWhatIsOverTheQuotaOfTheTenantAndCountsIt) {
+TEST(TenantQuotaTableTest, RefusesAndCountsUseBeyondATenantsQuota) {
   TenantQuotaTable table;
   EXPECT_TRUE(table.Check("a", TenantQuota::kSessions, 1 << 30, 1).ok()) << "no quota";
   table.Set({{"a", {.max_sessions = 2, .max_region_bytes = 100}}});
@@ -36,7 +36,7 @@ TEST(TenantQuotaTableTest, RefusesWhatIsOverTheQuotaOfTheTenantAndCountsIt) {
   EXPECT_FALSE(table.Of("a").max_sessions.has_value());
 }
 
-TEST(TenantQuotaTableTest, TellsBytesInFlightThatPassFromThoseThatNeverFit) {
+TEST(TenantQuotaTableTest, DistinguishesBytesThatWillFitLaterFromThoseThatNeverFit) {
   TenantQuotaTable table;
   table.Set({{"a", {.max_in_flight_bytes = 100}}});
   EXPECT_EQ(ReasonOf(table.Check("a", TenantQuota::kInFlightBytes, 150, 100)), "NO_ROOM");

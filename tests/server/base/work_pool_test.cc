@@ -32,7 +32,7 @@ TEST(WorkPoolTest, AThreadOfThePoolGoesOnByItself) {
   EXPECT_TRUE(same.get_future().get());
 }
 
-TEST(WorkPoolTest, WhoBringsTooMuchDoesItHimself) {
+TEST(WorkPoolTest, RunsWorkOnTheCallersThreadWhenItIsFull) {
   std::promise<void> started, go_on;
   std::atomic<bool> waited{false};
   WorkPool pool(1, /*max_waiting=*/1);
@@ -47,7 +47,7 @@ TEST(WorkPoolTest, WhoBringsTooMuchDoesItHimself) {
   go_on.set_value();
 }
 
-TEST(WorkPoolTest, RunsWhatWaitsBeforeItEnds) {
+TEST(WorkPoolTest, RunsWaitingWorkBeforeItEnds) {
   std::atomic<int> ran{0};
   {
     WorkPool pool(1);

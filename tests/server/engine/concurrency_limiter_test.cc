@@ -67,7 +67,7 @@ TEST_F(ConcurrencyLimiterTest, TenantsTakeTurnsHoweverManyConnectionsOneOfThemHa
   EXPECT_EQ(limiter.waiting(), 0);
 }
 
-TEST_F(ConcurrencyLimiterTest, CallersTakeTurnsWhateverOneOfThemPilesUp) {
+TEST_F(ConcurrencyLimiterTest, CallersTakeTurnsEvenIfOneQueuesMany) {
   ConcurrencyLimiter limiter(1, absl::Seconds(1), &clock_);
   for (const char* name : {"a1", "a2", "a3", "a4"}) EnterOf(limiter, 1, name);
   for (const char* name : {"b1", "b2"}) EnterOf(limiter, 2, name);
@@ -88,7 +88,7 @@ TEST_F(ConcurrencyLimiterTest, AFloodOfOneCallerDoesNotMakeOthersWaitTooLong) {
   EXPECT_EQ(log_, "flood flood other ");
 }
 
-TEST_F(ConcurrencyLimiterTest, WhoIsGoneOnEnteringTakesNoRoom) {
+TEST_F(ConcurrencyLimiterTest, ACancelledEntryTakesNoRoom) {
   ConcurrencyLimiter limiter(1, absl::Seconds(1), &clock_);
   gone_ = "a";
   Enter(limiter, "a");
@@ -96,7 +96,7 @@ TEST_F(ConcurrencyLimiterTest, WhoIsGoneOnEnteringTakesNoRoom) {
   EXPECT_EQ(log_, "a! b ");
 }
 
-TEST_F(ConcurrencyLimiterTest, RefusesWhatHasWaitedTooLong) {
+TEST_F(ConcurrencyLimiterTest, RefusesEntriesThatHaveWaitedTooLong) {
   ConcurrencyLimiter limiter(1, absl::Seconds(1), &clock_);
   Enter(limiter, "a");
   Enter(limiter, "b");
@@ -119,7 +119,7 @@ TEST_F(ConcurrencyLimiterTest, DropsWhoseCallerIsGone) {
 }
 
 // Each once took a level of the stack.
-TEST_F(ConcurrencyLimiterTest, DropsAnyNumberOfThem) {
+TEST_F(ConcurrencyLimiterTest, DropsAnyNumberOfCancelledEntries) {
   ConcurrencyLimiter limiter(1, absl::InfiniteDuration(), &clock_);
   Enter(limiter, "a");
   bool all_gone = false;

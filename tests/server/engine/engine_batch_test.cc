@@ -116,7 +116,7 @@ TEST_F(EngineBatchTest, PowerNormStepsOfOneBatchFollowEachOther) {
   }
 }
 
-TEST(ParameterCacheTest, CountsWhatParametersReallyTake) {
+TEST(ParameterCacheTest, CountsTheMemoryOfConvertedParameters) {
   engine_test::SpyBackend backend;
   const DeviceScheduler scheduler(&backend);
   ParameterCache cache(&scheduler, /*max_bytes=*/1 << 20);

@@ -136,7 +136,7 @@ TEST_F(EngineDeviceTest, AReplySaysWhichDeviceAndKernelRan) {
 }
 
 // The first half may go to the device; the one that makes y may not, because y replaces x.
-TEST_F(EngineDeviceTest, AReplySaysWhatMadeY) {
+TEST_F(EngineDeviceTest, AReplyNamesTheDeviceAndKernel) {
   Call call = CallTo(NormSpec{.attributes = PowerNormSpec()}, Numbered(1), Mode::kTraining);
   WantedOutput y = OutputKind::kY;
   y.shared = SharedBytes{.data = reinterpret_cast<std::byte*>(inputs_.back().elements.data()),

@@ -344,7 +344,7 @@ class EngineObserverTest : public EngineStateTest {
   const double nan_ = std::numeric_limits<double>::quiet_NaN();
 };
 
-TEST_F(EngineObserverTest, IsToldOfStepsReplaysAndDrift) {
+TEST_F(EngineObserverTest, HearsOfStepsReplaysAndDrift) {
   NormSpec spec = BatchSpec({.momentum = 1});
   spec.eps = 0;
   CreateSession("bn", spec, 2);
@@ -357,7 +357,7 @@ TEST_F(EngineObserverTest, IsToldOfStepsReplaysAndDrift) {
   EXPECT_EQ(not_finite_, 1);
 }
 
-TEST_F(EngineObserverTest, IsToldOfMomentsThatAreNotFiniteAndOfNothingElse) {
+TEST_F(EngineObserverTest, HearsOfNonFiniteMomentsOnly) {
   const Doubles good = {.shape = {2, 2}, .elements = {1, 2, 3, 4}};
   const Doubles bad = {.shape = {2, 2}, .elements = {1, 2, nan_, 4}};
   Call moments = CallTo(engine_test::LayerSpec({2}), good.View());
@@ -371,7 +371,7 @@ TEST_F(EngineObserverTest, IsToldOfMomentsThatAreNotFiniteAndOfNothingElse) {
   EXPECT_THAT(steps_, IsEmpty());
 }
 
-TEST_F(EngineObserverTest, IsToldOfPooledSteps) {
+TEST_F(EngineObserverTest, HearsOfPooledSteps) {
   NormSpec spec = BatchSpec({.momentum = 1});
   spec.eps = 0;
   CreateSession("bn", spec, 1);

@@ -63,7 +63,7 @@ TEST_F(EngineThreadsTest, LargeParametersOfASessionAreNotConvertedOnTheThreadTha
   EXPECT_NE(backend_.prepared_on, std::this_thread::get_id());
 }
 
-TEST_F(EngineThreadsTest, NothingIsPreparedOrComputedForACallerWhoIsGone) {
+TEST_F(EngineThreadsTest, ACancelledCallIsNeitherPreparedNorComputed) {
   CreateWeighted("s", small_);
   for (Call call : {Weighted(small_), CallTo("s", small_.View())}) {
     call.cancelled = [] { return true; };
@@ -81,7 +81,7 @@ TEST_F(EngineThreadsTest, NothingIsPreparedOrComputedAfterTheDeadline) {
   EXPECT_TRUE(backend_.TakeJobLists().empty());
 }
 
-TEST_F(EngineThreadsTest, ACallerWhoGoesWhileItsCallIsPreparedIsNotComputedFor) {
+TEST_F(EngineThreadsTest, ACallCancelledDuringPreparationIsNotComputed) {
   Call call = Weighted(small_);
   call.cancelled = [this] { return backend_.prepared > 0; };
   EXPECT_EQ(Run(std::move(call)).status().code(), absl::StatusCode::kCancelled);

@@ -100,7 +100,7 @@ TEST_F(EventWaitTest, AnEventThatHasCompletedIsAskedForOnce) {
   EXPECT_EQ(event.queries(), 1);
 }
 
-TEST_F(EventWaitTest, AMistakeIsToldBeforeTheEventHasCompleted) {
+TEST_F(EventWaitTest, AMistakeIsReportedBeforeTheEventHasCompleted) {
   const auto expect_refused = [this](Call call, const std::string& field) {
     FakeEvent event;
     call.events_completed = event.Asked();
@@ -231,7 +231,7 @@ TEST_F(EventWaitTest, ABatchWaitsForTheEventsOfAllItsCallsAndFailsOnlyThoseThatF
 }
 
 // However many calls wait, and however large they are, no other call notices.
-TEST_F(EventWaitTest, OtherCallsPassThoseThatWait) {
+TEST_F(EventWaitTest, OtherCallsOvertakeWaitingOnes) {
   Engine engine(&scheduler_, &store_, &resources_, {.max_large_calls = 1});
   const Floats large = {{1 << 19, 4}, std::vector<float>(1 << 21)};  // of which one at a time is computed
   FakeEvent never;

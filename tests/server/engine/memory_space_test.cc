@@ -166,7 +166,7 @@ TEST_F(MemorySpaceTest, MomentsAndTrainingStepsComeToTheHost) {
   EXPECT_THAT(backend_.TakeJobs(), ElementsAre("x, device 3", "x y, device 3"));
 }
 
-TEST_F(MemorySpaceTest, BothHalvesOfPowerNormSayIt) {
+TEST_F(MemorySpaceTest, BothPassesOfPowerNormNameTheDevice) {
   Call step = CallTo("power", On(0), Mode::kTraining);
   step.outputs = {To(OutputKind::kY, 1)};
   const absl::StatusOr<CallReply> trained = Run(step);
@@ -209,7 +209,7 @@ TEST_F(MemorySpaceTest, MemoryOfADeviceThatTheServerDoesNotUseIsRefused) {
   ExpectNoJobs();
 }
 
-TEST_F(MemorySpaceTest, NobodyTakesOverWhatLiesInTheMemoryOfALostDevice) {
+TEST_F(MemorySpaceTest, JobsInTheMemoryOfALostDeviceMoveNowhere) {
   backend_.fail_with = absl::UnavailableError("lost");
   Call y_alone = CallTo(LayerSpec({4}), x_.View());
   y_alone.outputs = {To(OutputKind::kY, 1)};
@@ -225,7 +225,7 @@ TEST_F(MemorySpaceTest, NobodyTakesOverWhatLiesInTheMemoryOfALostDevice) {
 }
 
 // Whatever sends one there, it must not take the process along.
-TEST_F(MemorySpaceTest, TheCpuBackendRefusesSuchJobs) {
+TEST_F(MemorySpaceTest, TheCpuBackendRefusesJobsInDeviceMemory) {
   const std::unique_ptr<Backend> cpu = MakeCpuBackend({.threads = 2});
   const NormPlan plan = *MakePlan(LayerSpec({4}), DType::kF32, {2, 4}, {});
   std::vector<float> y(8);

@@ -99,7 +99,7 @@ class AcceptorTest : public ::testing::Test {
   std::optional<Acceptor> acceptor_;
 };
 
-TEST_F(AcceptorTest, AcceptsWhatComes) {
+TEST_F(AcceptorTest, AcceptsConnections) {
   Start({.at_once = 4});
   std::vector<UniqueFd> sockets;
   for (int i = 0; i < 20; ++i) {
@@ -118,7 +118,7 @@ TEST_F(AcceptorTest, AcceptsWhatComes) {
 #endif
 #endif
 
-TEST_F(AcceptorTest, ThePeerForWhichNoDescriptorIsLeftLearnsOfIt) {
+TEST_F(AcceptorTest, ClosesConnectionsForWhichNoDescriptorIsLeft) {
 #ifdef NORMD_SANITIZER_NEEDS_DESCRIPTORS
   GTEST_SKIP() << "UBSan needs a descriptor of its own";
 #endif
@@ -139,7 +139,7 @@ TEST_F(AcceptorTest, ThePeerForWhichNoDescriptorIsLeftLearnsOfIt) {
   EXPECT_TRUE(Eventually([&] { return keeper_->accepted == 1; }));
 }
 
-TEST_F(AcceptorTest, TheLastDescriptorServesWhoMayHaveIt) {
+TEST_F(AcceptorTest, WithoutDescriptorsServesWithTheSpareOneAndClosesTheOldest) {
 #ifdef NORMD_SANITIZER_NEEDS_DESCRIPTORS
   GTEST_SKIP() << "UBSan needs a descriptor of its own";
 #endif

@@ -77,7 +77,7 @@ TEST(Log, WritesItsLevelAndAbove) {
   EXPECT_THAT(Lines(out)[1], HasSubstr("ERROR four"));
 }
 
-TEST(Log, BoundsTheRateOfTroubleAndCountsWhatItLeftOut) {
+TEST(Log, LimitsTheRateOfWarningsAndCountsTheDroppedOnes) {
   std::ostringstream out;
   SetClock clock;
   Log log({.out = &out, .burst = 3, .per_second = 2}, &clock);

@@ -104,7 +104,7 @@ TEST(MetricSet, AValueIsInTheFirstBucketWhoseBoundItDoesNotExceed) {
   }
 }
 
-TEST(MetricSet, WhatManyThreadsCountAddsUp) {
+TEST(MetricSet, AddsUpTheCountsOfManyThreads) {
   MetricSet set;
   Counters counters(&set, "a_total", {{"colour", kColours}}, "Counted.");
   Histograms histograms(&set, "b", {{"colour", kColours}}, "Observed.", {.bounds = {10, 100}});

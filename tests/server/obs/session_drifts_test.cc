@@ -53,7 +53,7 @@ TEST_F(SessionDriftsTest, ShowsNoMoreThanTwenty) {
   EXPECT_EQ(shown[19], "default/s4980 4980");
 }
 
-TEST_F(SessionDriftsTest, WhatIsNotANumberStandsFirst) {
+TEST_F(SessionDriftsTest, ShowsNaNFirst) {
   drifts_.Note("far", std::numeric_limits<double>::infinity(), now_);
   drifts_.Note("lost", std::numeric_limits<double>::quiet_NaN(), now_);
   const std::vector<prometheus::MetricFamily> families = set_.Collect();

@@ -228,7 +228,7 @@ TEST_F(ConfigFileTest, DoesNotKeepHelpFromBeingPrinted) {
   EXPECT_TRUE(ParseFile({"--version"})->version);
 }
 
-TEST_F(ConfigFileTest, TellsWhereValuesComeFromWithoutPasswords) {
+TEST_F(ConfigFileTest, ShowsTheSourcesOfValuesWithoutPasswords) {
   Write("# the first line\nsession_store = \"postgres://me:secret@host/db\"\nqueues = 2\nlog_level = \"warn\"\n");
   const absl::StatusOr<Config> config = ParseFile({"--queues=3", "--check_config"}, {{"NORMD_MAX_SESSIONS", "5"}});
   ASSERT_TRUE(config.ok()) << config.status();
@@ -262,7 +262,7 @@ TEST_F(ConfigFileTest, ThatHelpPrintsHasEveryOptionWithItsDefault) {
   }
 }
 
-TEST(ExampleFile, IsWhatHelpPrints) {
+TEST(ExampleFile, EqualsTheOutputOfHelp) {
   std::ifstream file(NORMD_SOURCE_DIR "/deploy/normd.toml");
   const std::string text(std::istreambuf_iterator<char>(file), {});
   EXPECT_EQ(text, HelpToml()) << "write it anew: normd --help=toml > deploy/normd.toml";

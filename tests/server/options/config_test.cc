@@ -83,7 +83,7 @@ TEST(Config, IgnoresVariablesThatAreNotOptions) {
   EXPECT_TRUE(Parse({}, {{"NORMD_PORT", "tcp://10.0.0.1:8001"}, {"NORMD_VERSION", "7"}, {"NORMD_HELP", "me"}}).ok());
 }
 
-TEST(Config, TellsOfVariablesThatNobodyReads) {
+TEST(Config, ReportsVariablesThatNobodyReads) {
   const std::vector<UnknownVariable> unknown = UnknownVariables(
       {{"NORMD_MAX_SESSION", "5"}, {"NORMD_QUEUES", "2"}, {"NORMD_BOGUS", "1"}, {"NORMAL", "x"}, {"HOME", "/"}});
   ASSERT_EQ(unknown.size(), 2u);
@@ -93,7 +93,7 @@ TEST(Config, TellsOfVariablesThatNobodyReads) {
   EXPECT_EQ(unknown[1].nearest, "NORMD_MAX_SESSIONS");
 }
 
-TEST(Config, KnowsTheVariablesOfOthers) {
+TEST(Config, KnowsTheVariablesOfOtherPrograms) {
   EXPECT_THAT(UnknownVariables({{"NORMD_PORT", "tcp://10.0.0.1:8001"},
                                 {"NORMD_PORT_8001_TCP_ADDR", "10.0.0.1"},
                                 {"NORMD_SERVICE_HOST", "10.0.0.1"},
@@ -143,14 +143,14 @@ TEST(Config, SaysAMistakeInOneSentence) {
             "command line has \"--max_session=5\", which is no option; did you mean --max_sessions?");
 }
 
-TEST(Config, RefusesWhatIsNoOption) {
+TEST(Config, RefusesUnknownOptions) {
   EXPECT_THAT(ErrorOf({"--bogus=1"}), HasSubstr("--bogus"));
   EXPECT_THAT(ErrorOf({"--noqueues"}), HasSubstr("--noqueues"));
   EXPECT_THAT(ErrorOf({"serve"}), HasSubstr("serve"));
   EXPECT_THAT(ErrorOf({"-x"}), HasSubstr("--help"));
 }
 
-TEST(Config, OpensToOtherMachinesOnlyWhenTold) {
+TEST(Config, OpensToOtherMachinesOnlyOnRequest) {
   for (const std::string option : {"--listen", "--admin_listen"}) {
     for (const std::string address : {"0.0.0.0:8001", "[::]:8001", "10.1.2.3:8001", "example.org:8001"}) {
       EXPECT_THAT(ErrorOf({option, address}), AllOf(HasSubstr(option), HasSubstr(address), HasSubstr("--plaintext")));
@@ -185,14 +185,14 @@ TEST(Config, CertificateAndKeyComeTogether) {
   EXPECT_THAT(ErrorOf({"--tls_client_ca=/a"}), HasSubstr("--tls_certificate is missing"));
 }
 
-TEST(Config, TurnsReflectionOffWithAListenerThatIsNotLocalUnlessTold) {
+TEST(Config, TurnsReflectionOffByDefaultWithAListenerThatIsNotLocal) {
   EXPECT_TRUE(Parse({"--listen=127.0.0.1:1"})->ReflectionOn());
   EXPECT_FALSE(Parse({"--listen=127.0.0.1:1,0.0.0.0:2", "--plaintext"})->ReflectionOn());
   EXPECT_TRUE(Parse({"--listen=0.0.0.0:2", "--plaintext", "--reflection=on"})->ReflectionOn());
   EXPECT_FALSE(Parse({"--reflection=off"})->ReflectionOn());
 }
 
-TEST(Config, UsesTheFirstGpuWithoutDelayUnlessTold) {
+TEST(Config, UsesTheFirstGpuWithoutDelayByDefault) {
   EXPECT_EQ(Parse({})->cuda, "auto");
   EXPECT_THAT(Parse({})->CudaDevices(), ElementsAre(0));
   EXPECT_EQ(Parse({})->batch_delay, absl::ZeroDuration());
@@ -220,7 +220,7 @@ TEST(Config, TakesSeveralGpusEachOnceByTheirNumbers) {
   EXPECT_THAT(ErrorOf({}, {{"NORMD_CUDA_DEVICE", "x"}}), HasSubstr("NORMD_CUDA_DEVICE"));
 }
 
-TEST(Config, SharesMemoryWithCallersOfUnixSocketsUnlessTold) {
+TEST(Config, SharesMemoryWithCallersOfUnixSocketsByDefault) {
   EXPECT_TRUE(Parse({})->SharedMemoryOn());
   EXPECT_FALSE(Parse({"--listen=127.0.0.1:1"})->SharedMemoryOn());
   EXPECT_TRUE(Parse({"--listen=127.0.0.1:1", "--shared_memory=all"})->SharedMemoryOn());
@@ -239,7 +239,7 @@ TEST(Config, WantsRoomForTheRegistrarsSocketBesideAUnixSocket) {
   EXPECT_TRUE(Parse({longest + "x", "--shared_memory=off"}).ok());
 }
 
-TEST(Config, KeepsSessionsInAFileOfTheUserUnlessTold) {
+TEST(Config, KeepsSessionsInAFileOfTheUserByDefault) {
   EXPECT_EQ(Parse({}, {{"HOME", "/home/me"}})->data_dir, "/home/me/.local/state/normd");
   EXPECT_EQ(Parse({}, {{"HOME", "/home/me"}, {"XDG_STATE_HOME", "/state"}})->data_dir, "/state/normd");
   EXPECT_EQ(Parse({})->data_dir, "/var/lib/normd");

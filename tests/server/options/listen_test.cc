@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ListenAddress, KnowsWhatOtherMachinesCanReach) {
+TEST(ListenAddress, KnowsWhetherOtherMachinesCanReachIt) {
   for (const std::string local : {"127.0.0.1:1", "127.9.9.9:1", "localhost:1", "[::1]:1", "unix:/tmp/s"}) {
     EXPECT_TRUE(ParseListenAddress("--listen", local)->IsLocal()) << local;
   }
@@ -34,7 +34,7 @@ TEST(ListenAddress, SplitsHostAndPort) {
   EXPECT_EQ(ParseListenAddress("--listen", "unix:/a/b")->unix_path, "/a/b");
 }
 
-TEST(ListenAddress, RefusesWhatIsNone) {
+TEST(ListenAddress, RefusesMalformedAddresses) {
   const std::string too_long = "unix:/" + std::string(120, 'x');
   for (const std::string& bad :
        std::vector<std::string>{"", "8001", ":8001", "host", "host:", "host:x", "host:-1", "host:65536", "::1:8001",
@@ -103,7 +103,7 @@ TEST_F(UnixSocket, CanBeOpenedToItsGroupOrToAll) {
   rmdir((folder_ + "/all").c_str());
 }
 
-TEST_F(UnixSocket, AFolderIsOpenToThoseWhoMayConnectAtMost) {
+TEST_F(UnixSocket, OpensItsFolderOnlyToUsersThatMayConnect) {
   const std::string folder = folder_ + "/run";
   const auto prepare = [&](mode_t folder_mode, mode_t socket_mode) {
     mkdir(folder.c_str(), 0700);
@@ -147,7 +147,7 @@ TEST_F(UnixSocket, OfALiveServerIsLeftAlone) {
 }
 
 // As the registrar's is.
-TEST_F(UnixSocket, OfALiveServerIsLeftAloneWhateverItsType) {
+TEST_F(UnixSocket, IsNotReplacedWhileASocketOfAnyTypeListens) {
   ASSERT_TRUE(PrepareUnixSocket(path_).ok());
   Bind(true, SOCK_SEQPACKET);
   EXPECT_EQ(PrepareUnixSocket(path_).code(), absl::StatusCode::kUnavailable);
@@ -161,7 +161,7 @@ TEST_F(UnixSocket, NeverReplacesAFile) {
   EXPECT_TRUE(Exists());
 }
 
-TEST_F(UnixSocket, IsNotPutWhereOthersCouldSwapIt) {
+TEST_F(UnixSocket, IsRefusedInAFolderWhereOthersCouldReplaceIt) {
   ASSERT_EQ(mkdir((folder_ + "/run").c_str(), 0700), 0);
   ASSERT_EQ(chmod((folder_ + "/run").c_str(), 0777), 0);
   EXPECT_EQ(PrepareUnixSocket(path_).code(), absl::StatusCode::kFailedPrecondition);

@@ -22,7 +22,7 @@ TEST(OptionHelp, NamesEveryOptionInEveryForm) {
   }
 }
 
-TEST(OptionHelp, SaysWhatASignalReloads) {
+TEST(OptionHelp, MarksTheOptionsThatASignalReloads) {
   EXPECT_THAT(HelpText(), HasSubstr("--max_sessions (100000), 0 to 100000000, reloaded by SIGHUP\n"));
   EXPECT_THAT(HelpMarkdown(), HasSubstr("| `--max_sessions` | `100000` | 0 to 100000000 | reloads |"));
   EXPECT_THAT(HelpMarkdown(), HasSubstr("| `--queues` | `0` | 0 to 64 |  |"));

@@ -46,9 +46,9 @@ TEST(ReadCommandLine, TakesEveryOptionOfTheListInEveryForm) {
   }
 }
 
-TEST(ReadCommandLine, HasNothingToSayOfWhatIsNotGiven) { EXPECT_THAT(Read({}), ElementsAre()); }
+TEST(ReadCommandLine, LeavesOutOptionsThatAreNotGiven) { EXPECT_THAT(Read({}), ElementsAre()); }
 
-TEST(ReadCommandLine, KeepsTheOrderOfWhatIsRepeated) {
+TEST(ReadCommandLine, KeepsTheOrderOfRepeatedOptions) {
   EXPECT_THAT(Read({"--listen=a,b", "--queues=1", "--listen", "c", "--queues=2"}),
               ElementsAre(Pair("listen", ElementsAre("a,b", "c")), Pair("queues", ElementsAre("1", "2"))));
   EXPECT_THAT(Read({"--plaintext", "--noplaintext"}), ElementsAre(Pair("plaintext", ElementsAre("true", "false"))));
@@ -62,7 +62,7 @@ TEST(ReadCommandLine, TakesHyphensForUnderscoresAndTheShortHelp) {
   EXPECT_THAT(Read({"--help"}), ElementsAre(Pair("help", ElementsAre("text"))));
 }
 
-TEST(ReadCommandLine, HandsValuesOnAsTheyAreWritten) {
+TEST(ReadCommandLine, KeepsValuesAsWritten) {
   for (const std::string value : {"", "=", "a=b", "a=", "[a,b]", "{}", "\"q\"", "a\\b", " a ", "%x", "[::1]:2", "++"}) {
     EXPECT_THAT(Read({"--data_dir=" + value}), ElementsAre(Pair("data_dir", ElementsAre(value))));
     EXPECT_THAT(Read({"--data_dir", value}), ElementsAre(Pair("data_dir", ElementsAre(value))));
@@ -79,7 +79,7 @@ TEST(ReadCommandLine, DoesNotTakeTheNextArgumentForAnEmptyValue) {
       << "an empty variable of a script must not open a listener";
 }
 
-TEST(ReadCommandLine, RefusesWhatIsNoOptionAsItWasWritten) {
+TEST(ReadCommandLine, QuotesUnknownOptionsAsWritten) {
   for (const std::string argument : {"", "serve", "-", "--", "---", "++", "-5", "-x", "/queues", "--=", "--=3",
                                      "--bogus=", "--noqueues", "--QUEUES=1", "--no-plaintext"}) {
     EXPECT_THAT(SourceError({"--queues=1", argument}), HasSubstr("\"" + argument + "\""));
@@ -101,7 +101,7 @@ TEST(ReadCommandLine, MakesAnErrorOfEveryException) {
   EXPECT_EQ(GetErrorDetail(status)->reason, "BAD_OPTION");
 }
 
-TEST(ReadEnvironment, TakesWhatIsNamedAfterOptionsThatAreNoCommands) {
+TEST(ReadEnvironment, ReadsVariablesOfOptionsThatAreNotCommands) {
   EXPECT_THAT(ReadEnvironment({{"NORMD_QUEUES", "5"},
                                {"NORMD_ADMIN_LISTEN", ""},
                                {"NORMD_HELP", "text"},

@@ -85,7 +85,7 @@ TEST_F(Queueing, AFreeDeviceGetsASubmissionAtOnce) {
   EXPECT_TRUE(rows.status.ok()) << rows.status;
 }
 
-TEST_F(Queueing, WhatWaitsForABusyDeviceIsTheNextLaunchWhateverItsNumbersOfRows) {
+TEST_F(Queueing, WorkThatWaitsForABusyDeviceIsOneLaunchOfAnyNumbersOfRows) {
   Start();
   Rows first(1, 4, 64), a(2, 1, 64), b(3, 300, 64), c(4, 17, 64);
   for (Rows* rows : {&first, &a, &b, &c}) rows->SubmitTo(*queue_);
@@ -120,7 +120,7 @@ TEST_F(Queueing, RowsOfOtherKindsNeverTravelTogether) {
   EXPECT_THAT(sizes_, ElementsAre(1, 1, 1, 1, 1));
 }
 
-TEST_F(Queueing, WhatIsNotPlainRowsOrReplacesItsInputIsLaunchedAlone) {
+TEST_F(Queueing, JobsThatCannotShareALaunchAreLaunchedAlone) {
   Start();
   Rows first(1, 1, 8), columns1(2, RowsPlan(4, 16, Precision::kExact, Method::kBatchNorm));
   Rows columns2(3, RowsPlan(4, 16, Precision::kExact, Method::kBatchNorm)), in_place1(4, 1, 64), in_place2(5, 1, 64);
@@ -145,7 +145,7 @@ TEST_F(Queueing, KindsOfRowsAreServedInTheOrderOfTheirOldestSubmission) {
   EXPECT_THAT(Callers(3), ElementsAre(4));
 }
 
-TEST_F(Queueing, CallersTakeTurnsHoweverMuchOneOfThemPilesUp) {
+TEST_F(Queueing, CallersTakeTurnsEvenIfOneQueuesMany) {
   Start({.max_in_flight = 1, .limits = {.max_jobs = 4}});
   Rows first(9, 1, 8);
   first.SubmitTo(*queue_);
@@ -288,7 +288,7 @@ TEST_F(Queueing, AMergedLaunchThatDoesNotFitIsRunAgainOneByOneAndOnlyTheGuiltyFa
   }
 }
 
-TEST_F(Queueing, ALostDeviceIsToldToEverybodyWithoutAnotherTry) {
+TEST_F(Queueing, ALostDeviceFailsAllWaitingWorkWithoutAnotherTry) {
   Start();
   Rows first(1, 1, 8), a(2, 1, 64), b(3, 1, 64);
   for (Rows* rows : {&first, &a, &b}) rows->SubmitTo(*queue_);
@@ -299,7 +299,7 @@ TEST_F(Queueing, ALostDeviceIsToldToEverybodyWithoutAnotherTry) {
   EXPECT_TRUE(absl::IsUnavailable(a.status) && absl::IsUnavailable(b.status));
 }
 
-TEST_F(Queueing, DestructionWaitsForWhatIsLaunchedAndLaunchesWhatWaits) {
+TEST_F(Queueing, DestructionLaunchesWaitingWorkAndWaitsForAll) {
   Start();
   Rows first(1, 1, 8), waiting(2, 1, 64);
   first.SubmitTo(*queue_);
@@ -378,7 +378,7 @@ TEST_F(Queueing, DestructionDoesNotWaitForADelay) {
 
 // ---- many threads
 
-TEST(QueueingStress, EveryThreadGetsItsOwnBytesWhateverTravelsTogether) {
+TEST(QueueingStress, EveryThreadGetsItsOwnBytesFromSharedLaunches) {
   constexpr int kThreads = 4, kRounds = 150;
   SystemClock clock;
   FakeDevice fake;
@@ -413,7 +413,7 @@ TEST(QueueingStress, EveryThreadGetsItsOwnBytesWhateverTravelsTogether) {
   worker.join();
 }
 
-TEST_F(Queueing, CountsWhatWaitsForItsLaunch) {
+TEST_F(Queueing, CountsWorkThatWaitsForItsLaunch) {
   Start();
   Rows first(1, 1, 8), a(2, 1, 64), b(3, 1, 65);
   first.SubmitTo(*queue_);

@@ -228,7 +228,7 @@ TEST_F(Scheduling, AnyTensorInItsMemoryForcesTheDevice) {
   EXPECT_EQ(device_->launches().size(), 4u);
 }
 
-TEST_F(Scheduling, WhatRanIsNotedOfEveryJobAlsoWhereAllRanOnTheCpu) {
+TEST_F(Scheduling, RecordsDeviceAndKernelOfEveryJobAlsoOnTheCpuAlone) {
   Rows on_cpu(1, Worthwhile()), cheap(2, RowsPlan(2, 1000)), small(3, RowsPlan(1, 8)), forced(3, RowsPlan(1, 8));
   on_cpu.device = Device::kCpu;
   ASSERT_TRUE(Run({&on_cpu, &cheap}).ok());
@@ -348,7 +348,7 @@ TEST_F(Scheduling, WithoutADeviceEverythingRunsOnTheCpu) {
   EXPECT_EQ(alone.Calibration(), "AUTO runs on the CPU");
 }
 
-TEST_F(Scheduling, InputsInPiecesArePutTogetherForADeviceThatNeedsThemSo) {
+TEST_F(Scheduling, ScatteredInputsAreGatheredForADeviceThatNeedsThemContiguous) {
   Rows rows(1, RowsPlan(2, 300));
   EXPECT_TRUE(scheduler_->AcceptsScattered(rows.plan));
   EXPECT_FALSE(scheduler_->AcceptsScattered(Worthwhile()));  // whoever makes such jobs brings the room
@@ -429,7 +429,7 @@ TEST_F(Scheduling, EveryLaunchThatALostDeviceHadIsShownAndCounted) {
   EXPECT_THAT(lost_, ElementsAre("cuda:0"));  // told once
 }
 
-TEST_F(Scheduling, WhatDoesNotFitTheDeviceRunsOnTheCpuAndTheDeviceGoesOn) {
+TEST_F(Scheduling, WorkThatDoesNotFitTheDeviceRunsOnTheCpuAndTheDeviceGoesOn) {
   device_->judge = [](const std::vector<Job>&) { return absl::ResourceExhaustedError("full"); };
   Rows large(1, Worthwhile());
   EXPECT_EQ(Ran(large), Device::kCpu);

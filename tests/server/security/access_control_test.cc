@@ -98,7 +98,7 @@ TEST_F(AccessControlTest, AskingForCertificatesRefusesStrangers) {
   EXPECT_EQ(Judge(*control, "cn:trainer"), "cn:trainer");
 }
 
-TEST_F(AccessControlTest, ABadTokenIsRefusedWhoeverShowsIt) {
+TEST_F(AccessControlTest, ABadTokenIsRefusedFromAnyCaller) {
   const auto control = Open(WithTokens());
   for (const char* peer : {"anonymous", "uid:7", "cn:trainer"}) {
     EXPECT_EQ(Judge(*control, peer, {"Bearer wrong"}), "unknown_token");
@@ -163,7 +163,7 @@ TEST_F(AccessControlTest, DnsNamesHaveNoCaseAndOtherNamesHave) {
   EXPECT_EQ(Judge(*control, "dns:a.one.example"), "dns:a.one.example of one");
 }
 
-TEST_F(AccessControlTest, ErrorsTellNoNamesToThoseWhoAreNotKnown) {
+TEST_F(AccessControlTest, ErrorsShowNoNamesToUnknownCallers) {
   const auto control = Open(WithTokens());
   for (const Denial denial : {Denial::kNoCredentials, Denial::kMalformedCredentials, Denial::kUnknownToken,
                               Denial::kExpiredToken, Denial::kTokenInPlainText}) {
@@ -214,7 +214,7 @@ TEST_F(AccessControlTest, APolicyThatChangesHoldsForOpenConnections) {
   EXPECT_EQ(Judge(*control, &memory, "uid:7"), "method");
 }
 
-TEST_F(AccessControlTest, TheLastGoodFileStaysInForceAndTheTroubleIsToldOnce) {
+TEST_F(AccessControlTest, TheLastGoodFileStaysInForceAndTheFailureIsReportedOnce) {
   const auto control = Open({.tokens_file = tokens_.path(), .policy_file = policy_.path()});
   policy_.Write("[[alow]]");
   for (int i = 0; i < 5; ++i) Watch(*control);

@@ -76,7 +76,7 @@ TEST_F(CertificatesTest, ExpiredAndFutureCertificatesAreRefusedWithTheirTimes) {
   EXPECT_THAT(ErrorOfLoad(), HasSubstr("is not valid yet: CN=normd, valid from 2"));
 }
 
-TEST_F(CertificatesTest, WhatIsNoPemIsRefused) {
+TEST_F(CertificatesTest, RefusesFilesThatAreNotPem) {
   const TestCertificate pair = ca_.Issue();
   Write({.certificate = "hello", .key = pair.key});
   EXPECT_THAT(ErrorOfLoad(), HasSubstr("has no certificate in PEM"));

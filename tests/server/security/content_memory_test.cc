@@ -34,7 +34,7 @@ TEST(ContentMemory, KnowsAContentThatKeepsChanging) {
   EXPECT_FALSE(memory.KeepsChanging());
 }
 
-TEST(ContentMemory, TellsOfEachContentOnceUntilAnotherComes) {
+TEST(ContentMemory, ReportsEachContentOnceUntilItChanges) {
   ContentMemory memory;
   EXPECT_TRUE(memory.Note("bad"));
   EXPECT_FALSE(memory.Note("bad"));

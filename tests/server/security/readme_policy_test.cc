@@ -12,7 +12,7 @@
 namespace normd {
 namespace {
 
-TEST(ReadmePolicy, IsTakenAndMeansWhatThePageSays) {
+TEST(ReadmePolicy, ParsesAndDecidesAsThePageSays) {
   std::ifstream file(NORMD_SOURCE_DIR "/server/README.md");
   const std::string page(std::istreambuf_iterator<char>(file), {});
   const std::string opening = "```toml\n";

@@ -61,7 +61,7 @@ class ServerCertificatesTest : public CertificateFilesTest {
   std::unique_ptr<ServerCertificates> certificates_;
 };
 
-TEST_F(ServerCertificatesTest, DoesNotOpenWithWhatCannotBeUsed) {
+TEST_F(ServerCertificatesTest, DoesNotOpenWithUnusableFiles) {
   WriteFile(paths_.key, ca_.Issue().key);
   EXPECT_FALSE(ServerCertificates::Open(paths_, kNever, &clock_, {}).ok());
 }
@@ -166,7 +166,7 @@ TEST_F(ServerCertificatesTest, WarnsOnceOfACertificateThatExpiresWithinTwoWeeks)
 }
 
 // The warning of two weeks ago may have been read by nobody.
-TEST_F(ServerCertificatesTest, TellsOnceWhenACertificateHasExpired) {
+TEST_F(ServerCertificatesTest, ReportsAnExpiredCertificateOnce) {
   struct LateClock : Clock {
     absl::Time Now() override { return absl::Now() + ahead; }
     absl::Duration ahead;

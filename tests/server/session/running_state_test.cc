@@ -276,7 +276,7 @@ TEST(RunningStateTest, MomentsThatNoBatchCanHaveAreRefused) {
   EXPECT_EQ(FieldOf(Refusal(layer, 0, {}, {})), "moments");
 }
 
-TEST(RunningStateTest, TheHashTellsAnyBitApartButNotNaNs) {
+TEST(RunningStateTest, TheHashDependsOnEveryBitButNotOnTheKindOfNaN) {
   const Moments moments = MomentsOf({1, 3, 5, 9}, 3);
   const uint64_t hash = HashMoments(moments);
   for (size_t i = 0; i < moments.size(); ++i) {

@@ -37,7 +37,7 @@ class SharedStoreTest : public ::testing::Test {
   std::unique_ptr<SessionStore> one_, two_;
 };
 
-TEST_F(SharedStoreTest, WhatOneCommitsTheOtherSees) {
+TEST_F(SharedStoreTest, ServersSeeEachOthersCommits) {
   for (uint64_t i = 1; i <= 10; ++i) {
     SessionStore& store = i % 2 == 0 ? *one_ : *two_;
     const auto result = Commit(store, Step("a", StepMoments(0, i), StepId{"c", i}));

@@ -174,7 +174,7 @@ TEST_P(SqliteFaultTest, EveryPointOfANewStore) {
 }
 
 // A store that was killed: its log is full, so that opening recovers and checkpoints.
-TEST_P(SqliteFaultTest, EveryPointOfRecovery) {
+TEST_P(SqliteFaultTest, SurvivesAFaultAtEveryPointOfRecovery) {
   const std::string crashed = folder_ + "-crashed";
   {
     const auto store = *Open();

@@ -178,7 +178,7 @@ TEST_P(StoreConformanceTest, ExpectedVersionsAreChecked) {
   EXPECT_TRUE(Delete("a", 1).ok());
 }
 
-TEST_P(StoreConformanceTest, AnUpdateChangesWhatItNamesAndRaisesTheVersions) {
+TEST_P(StoreConformanceTest, AnUpdateChangesTheNamedFieldsAndRaisesTheVersions) {
   Session session = NewSession("a", BatchSpec(), 1);
   session.labels = {{"team", "x"}};
   ASSERT_TRUE(Create(*store_, session).ok());

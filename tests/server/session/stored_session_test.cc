@@ -119,7 +119,7 @@ TEST_F(StoredSessionTest, ANewClientRetiresTheOneThatWasSilentLongest) {
   EXPECT_EQ(stored_.published->version, 5);
 }
 
-TEST_F(StoredSessionTest, WhoIsForgottenLeavesAFloorUnderWhichNothingIsTaken) {
+TEST_F(StoredSessionTest, AForgottenClientLeavesAFloorUnderWhichStepsAreRefused) {
   limits_.max_retired_clients = 2;
   for (const char* client : {"a", "b", "c", "d"}) ASSERT_TRUE(Commit(client, 7, first_).ok());
   ASSERT_TRUE(Commit("new", 1, first_).ok()) << "a was forgotten for it, and after that the floor is 7";
@@ -130,7 +130,7 @@ TEST_F(StoredSessionTest, WhoIsForgottenLeavesAFloorUnderWhichNothingIsTaken) {
   EXPECT_EQ(stored_.published->version, 6);
 }
 
-TEST_F(StoredSessionTest, AStepAppliesOnceWhoeverComesAndGoes) {
+TEST_F(StoredSessionTest, AStepAppliesOnceHoweverManyClientsRetire) {
   limits_.max_retired_clients = 8;
   std::set<std::pair<int, uint64_t>> applied;
   std::mt19937 random(5);
@@ -211,7 +211,7 @@ TEST_F(PowerNormReplayTest, DuringWarmUpEveryReplayKnowsItsDivisor) {
   EXPECT_THAT(Commit("a", 1, Squares(3))->divisor, ElementsAre(3));
 }
 
-TEST_F(PowerNormReplayTest, AfterWarmUpOnlyTheLastStepKnowsIt) {
+TEST_F(PowerNormReplayTest, AfterWarmUpOnlyTheLastStepKeepsItsDivisor) {
   for (uint64_t i = 1; i <= 2; ++i) ASSERT_TRUE(Commit("a", i, Squares(3)).ok());
   const std::vector<double> phi_before_third = stored_.published->state.phi;
   EXPECT_EQ(Commit("a", 3, Squares(5))->divisor, phi_before_third);

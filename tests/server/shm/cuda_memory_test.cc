@@ -201,7 +201,7 @@ TEST_F(CudaMemoryTest, AHandleIsOpenOnOneDevice) {
   EXPECT_THAT(Add({handle_, 2, 0}, kPage), HasSubstr("r-"));
 }
 
-TEST_F(CudaMemoryTest, WithoutDevicesThereIsNone) {
+TEST_F(CudaMemoryTest, IsNotAvailableWithoutDevices) {
   RegionTable table{RegionLimits()};
   const absl::Status status = table.AddCuda("a", {handle_, 0, 0}, kPage).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);

@@ -133,7 +133,7 @@ TEST(FaultGuard, WorksOnAThreadWithAnAlternateStack) {
   EXPECT_TRUE(guard->truncated());
 }
 
-TEST(FaultGuard, RefusesRangesThatAreNone) {
+TEST(FaultGuard, RefusesRangesOfAnInvalidSize) {
   const Shared shared(kPage);
   for (const int64_t size_bytes : {int64_t{0}, int64_t{-1}, INT64_MIN, int64_t{1} << 40, INT64_MAX}) {
     EXPECT_EQ(FaultGuard::Protect(shared.base(), size_bytes).status().code(), absl::StatusCode::kInvalidArgument)

@@ -119,14 +119,14 @@ TEST(RegionTable, UnmapsARemovedRegionWhenItsLastRangeGoes) {
   EXPECT_EQ(CountMappings("memfd:normd-test"), before);
 }
 
-TEST(RegionTable, LetsRangesOutliveIt) {
+TEST(RegionTable, RangesOutliveTheTable) {
   std::optional<RegionTable> table{RegionLimits()};
   const RegionRange range = *table->Acquire(/*tenant=*/"", AddPages(*table, "a", 1), 0, kPage);
   table.reset();
   range.data[kPage - 1] = std::byte{1};
 }
 
-TEST(RegionTable, RemovesOnlyWhatAnOwnerHas) {
+TEST(RegionTable, RemovesOnlyTheOwnersRegions) {
   RegionTable table{RegionLimits()};
   const std::string a1 = AddPages(table, "a", 1), a2 = AddPages(table, "a", 1), b = AddPages(table, "b", 1);
   EXPECT_EQ(table.Remove("b", a1).code(), absl::StatusCode::kNotFound);
@@ -232,7 +232,7 @@ TEST(RegionTable, AddsPosixObjectsWithTheAllowedPrefixes) {
   EXPECT_TRUE(table.Acquire(/*tenant=*/"", *name, 0, kPage).ok());
 }
 
-TEST(RegionTable, RefusesARegionThatWasTruncatedAndTellsItsUsers) {
+TEST(RegionTable, RefusesATruncatedRegionAndFailsItsUsers) {
   RegionTable table{RegionLimits()};
   UniqueFd memory = MakeMemory(2 * kPage);
   const UniqueFd mine = Duplicate(memory);

@@ -233,7 +233,7 @@ TEST_F(RegistrarTest, ClosesEveryDescriptorItDoesNotKeep) {
   EXPECT_EQ(CountDescriptors(), before);
 }
 
-TEST_F(RegistrarTest, SaysWhatWasWrong) {
+TEST_F(RegistrarTest, NamesTheErrorOfARequest) {
   Start();
   const UniqueFd memory = MakeSealedMemory(kPage);
   const ShmReply reply = Connect().Register(memory.get(), kPage + 1);
@@ -382,7 +382,7 @@ TEST_F(RegistrarTest, CanBeStartedAgainAtTheSamePlace) {
   EXPECT_TRUE(Connect().connected());
 }
 
-TEST_F(RegistrarTest, RefusesPathsThatAreNone) {
+TEST_F(RegistrarTest, RefusesSocketPathsThatCannotBeBound) {
   for (const std::string& path : {std::string(), std::string(200, 'x')}) {
     options_.socket_path = path;
     EXPECT_EQ(Registrar::Start(options_, &table_).status().code(), absl::StatusCode::kInvalidArgument);

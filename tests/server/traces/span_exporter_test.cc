@@ -52,7 +52,7 @@ TEST(ParseCollectorAddressTest, TakesUrlsWithAndWithoutAPort) {
   EXPECT_TRUE(ParseCollectorAddress("--x", "https://collector")->tls);
 }
 
-TEST(ParseCollectorAddressTest, RefusesWhatIsNoUrlOfACollector) {
+TEST(ParseCollectorAddressTest, RefusesMalformedUrls) {
   for (const char* url :
        {"", "collector:4317", "grpc://collector", "http://", "http://:4317", "http://a:0", "http://a:65536",
         "http://a:b", "http://a/v1/traces", "http://u@a", "http://[::1", "http://a b"}) {
@@ -62,7 +62,7 @@ TEST(ParseCollectorAddressTest, RefusesWhatIsNoUrlOfACollector) {
   }
 }
 
-TEST(SpanExporterTest, SendsSpansTheirPartsAndWhoSendsThem) {
+TEST(SpanExporterTest, SendsSpansTheirPartsAndTheirService) {
   FakeCollector collector;
   SpanExporterOptions options = OptionsFor(collector.url());
   options.resource = {{"service.name", "normd"}};
@@ -106,7 +106,7 @@ TEST(SpanExporterTest, SendsManySpansInFewMessages) {
   EXPECT_LE(collector.exports(), 20);
 }
 
-TEST(SpanExporterTest, WhatWaitsIsSentWhenTheServerEnds) {
+TEST(SpanExporterTest, SendsWaitingSpansWhenTheServerEnds) {
   FakeCollector collector;
   SpanExporterOptions options = OptionsFor(collector.url());
   options.interval = absl::Seconds(60);
@@ -226,7 +226,7 @@ TEST(SpanExporterTest, AnErrorThatStaysIsNotTriedAgain) {
   EXPECT_EQ(collector.exports(), 1);
 }
 
-TEST(SpanExporterTest, WhatTheCollectorRefusesIsCounted) {
+TEST(SpanExporterTest, CountsSpansThatTheCollectorRefuses) {
   FakeCollector collector;
   collector.Answer(grpc::Status::OK, /*rejected_spans=*/2);
   SpanExporterOptions options = OptionsFor(collector.url());

@@ -47,7 +47,7 @@ class AuditLogTest : public testing::Test {
   SystemClock clock_;
 };
 
-TEST_F(AuditLogTest, SaysWhoDidWhatToWhichSessionAndHowItEnded) {
+TEST_F(AuditLogTest, NamesCallerMethodSessionAndOutcome) {
   const auto log = Open();
   log->Write(Fork());
   AuditRecord stranger = {.method = "/x/y\n", .peer = "ipv4:1.2.3.4:5", .denied = "no_credentials", .request_id = "0a"};
@@ -61,7 +61,7 @@ TEST_F(AuditLogTest, SaysWhoDidWhatToWhichSessionAndHowItEnded) {
                                   "request_id=0a code=UNAUTHENTICATED denied=no_credentials"));
 }
 
-TEST_F(AuditLogTest, ShowsNoNameThatTurnsTheDirectionOfText) {
+TEST_F(AuditLogTest, EscapesCharactersThatChangeTheDirectionOfText) {
   AuditRecord record = Fork();
   record.identity = std::make_shared<Identity>(Identity{"cn:\xe2\x80\xaeniamod\xc2\x9b", ""});
   Open()->Write(record);
@@ -78,7 +78,7 @@ TEST_F(AuditLogTest, WritesJsonWhereTheLogDoes) {
   EXPECT_THAT(Lines(path_)[0], AllOf(HasSubstr("\"message\":\"audit\""), HasSubstr("\"identity\":\"token:ci\"")));
 }
 
-TEST_F(AuditLogTest, LosesNoLineOfACallThatWasLetInAndBoundsThoseOfDeniedOnes) {
+TEST_F(AuditLogTest, KeepsAllLinesOfAdmittedCallsAndLimitsThoseOfDeniedCalls) {
   const auto log = Open();
   for (int i = 0; i < 500; ++i) {
     log->Write(Fork());

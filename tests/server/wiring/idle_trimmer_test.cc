@@ -57,7 +57,7 @@ TEST_F(IdleTrimmerTest, LeavesTheMemoryOfWorkAlone) {
   EXPECT_EQ(trims_, 0);
 }
 
-TEST_F(IdleTrimmerTest, SmallCallsDoNotKeepWhatABurstHasLeft) {
+TEST_F(IdleTrimmerTest, SmallCallsDoNotKeepTheMemoryOfABurst) {
   unused_ = 500 * kMiB;
   for (int i = 0; i < 100; ++i) {
     moved_ += 10000;

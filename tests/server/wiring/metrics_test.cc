@@ -74,7 +74,7 @@ TEST(Metrics, ShowsEveryDeclaredMetricFromTheStartAndNoOther) {
   for (const std::string& name : declared) EXPECT_THAT(MetricsMarkdown(), HasSubstr("| `" + name + "` |"));
 }
 
-TEST(Metrics, CountsWhatItIsTold) {
+TEST(Metrics, CountsEachKindOfEvent) {
   Metrics metrics(Options());
   const int two = metrics.MethodIndex("A/Two");
   const int rms = metrics.NormIndex("rms_norm");

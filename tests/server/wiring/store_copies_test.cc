@@ -119,7 +119,7 @@ TEST_F(StoreCopiesTest, AnEmptyFolderIsRestoredInto) {
   EXPECT_EQ(Open()->stats().sessions, 2);
 }
 
-TEST_F(StoreCopiesTest, WhatIsNoBackupChangesNothing) {
+TEST_F(StoreCopiesTest, AFileThatIsNoBackupChangesNothing) {
   Create("old", 2);
   config_.restore = folder_ + "/none.db";
   EXPECT_THAT(RestoreError(), HasSubstr("none.db cannot be read: No such file"));

@@ -126,7 +126,7 @@ TEST_F(ObserverTest, LogsRequestsAtDebugAndOurOwnTroubleAlways) {
   EXPECT_THAT(out_.str(), HasSubstr("x: wrong"));
 }
 
-TEST_F(ObserverTest, CountsWhatRanWhereWhatFellBackAndWhatWasDropped) {
+TEST_F(ObserverTest, CountsJobsByDeviceFallbacksAndDrops) {
   Log log({.out = &out_}, &clock_);
   const SchedulerObserver observer = MakeSchedulerObserver(&metrics_, &log);
   observer.on_jobs(Device::kCpu, 3);
@@ -177,7 +177,7 @@ TEST_F(ObserverTest, CountsTheGroupsReadsAndCheckpointsOfTheStore) {
   EXPECT_DOUBLE_EQ(SeriesValue(metrics_.Text(), "normd_store_group_seconds_sum"), 2e-3);
 }
 
-TEST_F(ObserverTest, SaysWhatRuns) {
+TEST_F(ObserverTest, ReportsVersionNumericsAndIsa) {
   EXPECT_THAT(metrics_.Text(),
               HasSubstr("normd_build_info{isa=\"" + std::string(ActiveCpuTargetName()) + "\",numerics=\"" +
                         std::string(kNumerics) + "\",version=\"" + std::string(Version()) + "\"} 1\n"));

@@ -27,7 +27,7 @@ TEST(CallCacheTest, FindsTheNewestThatWasPut) {
   EXPECT_EQ(cache.Find("b")->session_version, 2U);
 }
 
-TEST(CallCacheTest, ForgetsWhatIsNotAskedForAndKeepsWhatIs) {
+TEST(CallCacheTest, EvictsTheLeastRecentlyUsedEntries) {
   CallCache cache(4);
   for (int i = 0; i < 100; ++i) {
     cache.Put(std::to_string(i), Known(0));
@@ -47,7 +47,7 @@ TEST(CallCacheTest, AReplacementForgetsNobody) {
 }
 
 // Another thread gets at the cache while the destructor of what was replaced, or had to leave, runs.
-TEST(CallCacheTest, WhatItForgetsIsDestroyedWithoutItsLock) {
+TEST(CallCacheTest, DestroysEvictedEntriesWithoutItsLock) {
   std::vector<std::future<void>> others;
   int freely = 0;
   CallCache cache(1);

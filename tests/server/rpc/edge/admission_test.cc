@@ -44,7 +44,7 @@ TEST_F(AdmissionTest, HoldsBytesAsLongAsTheReservationLives) {
   EXPECT_EQ(seen_, 0);
 }
 
-TEST_F(AdmissionTest, RefusesWhatDoesNotFitTheServerAndHoldsNothingOfIt) {
+TEST_F(AdmissionTest, RefusesACallBeyondTheBudgetAndReservesNothingForIt) {
   const absl::StatusOr<Reservation> a = Reserve(5 * kMiB, "a");
   const absl::StatusOr<Reservation> b = Reserve(4 * kMiB, "b");
   ASSERT_TRUE(a.ok() && b.ok());
@@ -53,7 +53,7 @@ TEST_F(AdmissionTest, RefusesWhatDoesNotFitTheServerAndHoldsNothingOfIt) {
   EXPECT_TRUE(Reserve(kMiB, "c").ok());
 }
 
-TEST_F(AdmissionTest, RefusesWhatDoesNotFitTheCallerAndServesTheOthers) {
+TEST_F(AdmissionTest, RefusesACallBeyondItsCallersShareAndServesOthers) {
   const absl::StatusOr<Reservation> held = Reserve(5 * kMiB, "a");
   ASSERT_TRUE(held.ok());
   EXPECT_EQ(FieldOf(Reserve(2 * kMiB, "a").status()), "bytes_in_flight_of_caller");
@@ -62,7 +62,7 @@ TEST_F(AdmissionTest, RefusesWhatDoesNotFitTheCallerAndServesTheOthers) {
   EXPECT_TRUE(Reserve(kMiB, "a").ok());
 }
 
-TEST_F(AdmissionTest, AnItemCountsForWhatItTakesBesideItsBytes) {
+TEST_F(AdmissionTest, AnItemCountsItsOverheadBesideItsBytes) {
   const absl::StatusOr<Reservation> item = admission_.ReserveItem(1, [] { return CallerName(); });
   ASSERT_TRUE(item.ok());
   EXPECT_EQ(admission_.held_bytes(), Admission::kMinItemBytes);
@@ -85,7 +85,7 @@ TEST_F(AdmissionTest, ForgetsACallerThatHoldsNothing) {
   }
 }
 
-TEST_F(AdmissionTest, AsksWhoCallsOnlyForWhatCounts) {
+TEST_F(AdmissionTest, LooksUpTheCallerOnlyForCallsThatCount) {
   EXPECT_TRUE(Reserve(Admission::kCountedBytes - 1, "a").ok());
   EXPECT_EQ(asked_, 0);
   EXPECT_TRUE(Reserve(Admission::kCountedBytes, "a").ok());

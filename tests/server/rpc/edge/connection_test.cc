@@ -237,7 +237,7 @@ TEST(ConnectionTableTest, CloseEndsBothDirections) {
   EXPECT_EQ(recv(a.fds[1], &byte, 1, MSG_DONTWAIT), 0);
 }
 
-TEST(ConnectionTableTest, AnUnknownPeerIsNone) {
+TEST(ConnectionTableTest, ReturnsNullForAnUnknownPeer) {
   const ConnectionTable table({.max_connections = 2, .max_per_address = 2});
   EXPECT_EQ(table.Find("ipv4:127.0.0.1:1"), nullptr);
 }
@@ -255,7 +255,7 @@ TEST(ConnectionTest, ForgivesResetsInTimeAndNotInAFlood) {
   }
 }
 
-TEST(ConnectionTest, ExpectsWhatHasComeAndForgetsLargeMessagesSlowly) {
+TEST(ConnectionTest, ExpectedBytesGrowAtOnceAndShrinkSlowly) {
   Connection connection({.peer = "1"});
   connection.NoteMessage(1000);
   EXPECT_EQ(connection.expected_bytes(), 1000);

@@ -68,7 +68,7 @@ TEST_F(IdleStreamsTest, EndsThoseOfOnePeerThatHaveWaitedLongest) {
   EXPECT_TRUE(streams_["a"][3]->read_error().ok());
 }
 
-TEST_F(IdleStreamsTest, LeavesThoseThatDoSomethingAlone) {
+TEST_F(IdleStreamsTest, LeavesActiveStreamsAlone) {
   Open("a", 24, /*waits=*/false);
   Open("a", 2);
   idle_.Look();

@@ -28,7 +28,7 @@ TEST(PrefaceTest, IsCompleteWithTheWholeSettingsFrameAndNotAByteBefore) {
   EXPECT_EQ(JudgePreface(kMagic + Settings(0)), Preface::kComplete);
 }
 
-TEST(PrefaceTest, AnOlderHttpIsToldSo) {
+TEST(PrefaceTest, AnOlderHttpGetsAnAnswerThatSaysSo) {
   EXPECT_EQ(JudgePreface("GET"), Preface::kIncomplete);
   EXPECT_EQ(JudgePreface("GET /metrics HTTP/1.1\r\n"), Preface::kHttp1);
   EXPECT_EQ(JudgePreface("OPTIONS * HTTP/1.1\r\n"), Preface::kHttp1);
@@ -40,14 +40,14 @@ TEST(PrefaceTest, AnOlderHttpIsToldSo) {
   }
 }
 
-TEST(PrefaceTest, WhatCannotBecomeHttp2IsForeign) {
+TEST(PrefaceTest, BytesThatCannotBecomeHttp2AreForeign) {
   EXPECT_EQ(JudgePreface("PRI/1 * HTTP"), Preface::kForeign);
   EXPECT_EQ(JudgePreface("hello"), Preface::kForeign);
   EXPECT_EQ(JudgePreface(kMagic + std::string("\0\0\4\0\0\0\0\0\0data", 13)), Preface::kForeign) << "not SETTINGS";
   EXPECT_EQ(JudgePreface(kMagic + Settings(200)), Preface::kForeign) << "more than the window";
 }
 
-TEST(PrefaceTest, TlsIsToldFromJunkWhereItIsNotSpoken) {
+TEST(PrefaceTest, DistinguishesTlsFromJunkOnAPlainPort) {
   EXPECT_EQ(JudgePreface("\x16"), Preface::kTls);
   EXPECT_EQ(JudgePreface(std::string("\x16\x03\x01\x02", 4)), Preface::kTls);
 }
@@ -73,7 +73,7 @@ TEST(PrefaceTest, AClientHelloIsCompleteWithItsRecordAndNotAByteBefore) {
   }
 }
 
-TEST(PrefaceTest, PlainTextIsToldFromJunkWhereTlsIsSpoken) {
+TEST(PrefaceTest, DistinguishesPlainTextFromJunkOnATlsPort) {
   EXPECT_EQ(Judge(kMagic + Settings(3)), Preface::kHttp2);
   EXPECT_EQ(Judge(kMagic), Preface::kIncomplete);
   EXPECT_EQ(Judge("GET /metrics HTTP/1.1\r\n"), Preface::kHttp1);

@@ -15,12 +15,12 @@ TEST(TransferWatchTest, NobodyIsTooSlowWithinTheGrace) {
   EXPECT_FALSE(IsTooSlow(kLimits, absl::Seconds(1), 1, std::nullopt));
 }
 
-TEST(TransferWatchTest, WhatDoesNotMoveEndsSoonAfterTheGrace) {
+TEST(TransferWatchTest, AStalledMessageEndsSoonAfterTheGrace) {
   EXPECT_TRUE(IsTooSlow(kLimits, absl::Seconds(10) + absl::Milliseconds(100), 64 * kMiB, 0));
   EXPECT_TRUE(IsTooSlow(kLimits, absl::Seconds(12), 64 * kMiB, kMiB));
 }
 
-TEST(TransferWatchTest, WhatMovesFastEnoughMayTakeItsTime) {
+TEST(TransferWatchTest, AMessageThatIsFastEnoughMayTakeItsTime) {
   EXPECT_FALSE(IsTooSlow(kLimits, absl::Seconds(12), 64 * kMiB, 2 * kMiB));
   EXPECT_FALSE(IsTooSlow(kLimits, absl::Seconds(70), 64 * kMiB, 63 * kMiB));
 }

@@ -23,7 +23,7 @@ class DeliveryAccountTest : public testing::Test {
   absl::Time now_ = SteadyNow();
 };
 
-TEST_F(DeliveryAccountTest, CountsWhatHasComeOfAMessage) {
+TEST_F(DeliveryAccountTest, CountsTheReceivedPartOfAMessage) {
   Receive(1000);  // settings
   EXPECT_EQ(Undelivered().at_most, 0);
   account_.Begin();

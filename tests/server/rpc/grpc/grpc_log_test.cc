@@ -36,7 +36,7 @@ class GrpcLogTest : public ::testing::Test {
   Log log_{{.level = LogLevel::kDebug, .format = LogFormat::kJson, .out = &out_, .burst = 5, .per_second = 0}, &clock_};
 };
 
-TEST_F(GrpcLogTest, ALineOfGrpcIsALineOfOurs) {
+TEST_F(GrpcLogTest, WritesGrpcsLinesToTheServersLog) {
   const GrpcLog grpc_log(&log_);
   gpr_log(GPR_ERROR, "Failed accept4: %s \"now\"\nor never", "Too many open files");
   const std::vector<nlohmann::json> lines = Lines();
@@ -47,7 +47,7 @@ TEST_F(GrpcLogTest, ALineOfGrpcIsALineOfOurs) {
   EXPECT_THAT(std::string(lines[0]["at"]), StartsWith("grpc_log_test.cc:"));
 }
 
-TEST_F(GrpcLogTest, LevelsStayWhatTheyAre) {
+TEST_F(GrpcLogTest, KeepsLevels) {
   const GrpcLog grpc_log(&log_);
   gpr_log_message("f", 1, GPR_LOG_SEVERITY_DEBUG, "one");
   gpr_log_message("f", 2, GPR_LOG_SEVERITY_INFO, "two");
@@ -59,7 +59,7 @@ TEST_F(GrpcLogTest, LevelsStayWhatTheyAre) {
   EXPECT_EQ(lines.back()["at"], "f:3");
 }
 
-TEST_F(GrpcLogTest, ALineOfProtobufIsALineOfOurs) {
+TEST_F(GrpcLogTest, WritesProtobufsLinesToTheServersLog) {
   const GrpcLog grpc_log(&log_);
   GOOGLE_LOG(WARNING) << "String field contains invalid UTF-8";
   const std::vector<nlohmann::json> lines = Lines();

@@ -159,7 +159,7 @@ TEST(QueueStatsTest, TellOfReadingAndWritingWithoutACall) {
   EXPECT_GT(server.transport().TakeStats().busy, absl::ZeroDuration());
 }
 
-TEST(ProtocolErrorsTest, AreToldWithoutValues) {
+TEST(ProtocolErrorsTest, AreReportedWithoutValues) {
   Mutex mu;
   std::string told;
   std::atomic<int> times{0};
@@ -232,7 +232,7 @@ TEST_F(UnreadRepliesTest, AHeaderBlockThatDoesNotEndEndsItsConnection) {
   EXPECT_TRUE(peer.WaitForClose(milliseconds(5000)));
 }
 
-TEST(WaitingBytesTest, OfOnePeerAreHalfOfThoseOfAll) {
+TEST(WaitingBytesTest, AllowOnePeerHalfOfAll) {
   EchoServer server({.max_waiting_bytes = 400 << 10});
   RawHttp2 peer(server.target());
   peer.SendPreface();
@@ -251,7 +251,7 @@ TEST(WaitingBytesTest, OfOnePeerAreHalfOfThoseOfAll) {
   EXPECT_EQ(server.transport().TakeStats().waiting_bytes, 0);
 }
 
-TEST(WaitingBytesTest, AreNoneOnceAMessageIsAskedFor) {
+TEST(WaitingBytesTest, AreZeroOnceTheMessageIsAskedFor) {
   EchoServer server({.max_waiting_bytes = 400 << 10});
   RawHttp2 peer(server.target());
   peer.SendPreface();

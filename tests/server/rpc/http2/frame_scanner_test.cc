@@ -38,7 +38,7 @@ TEST(FrameScannerTest, StopsBehindEachHeaderBlockHoweverTheBytesAreCut) {
   }
 }
 
-TEST(FrameScannerTest, TellsWhatIsToComeOfADataFrame) {
+TEST(FrameScannerTest, ReportsTheRestOfADataFrame) {
   FrameScanner scanner;
   scanner.Scan(http2::kMagic);
   const std::string frame = Frame(0, 0, 5, std::string(1000, 'x'));

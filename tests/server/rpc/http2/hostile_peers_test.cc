@@ -242,7 +242,7 @@ TEST_F(HostilePeersTest, AConnectionOfSomethingElseIsClosed) {
   ExpectServed();
 }
 
-TEST_F(HostilePeersTest, RequestsThatAreNotGrpcAreToldSo) {
+TEST_F(HostilePeersTest, RequestsThatAreNotGrpcGetAnAnswerThatSaysSo) {
   RawHttp2 peer(server_.target());
   peer.SendPreface();
   peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders | RawHttp2::kEndStream, 1, HttpHeaders("GET", "/"));

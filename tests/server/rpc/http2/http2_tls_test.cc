@@ -95,7 +95,7 @@ TEST_F(Http2TlsTest, ClientsNeedACertificateOfTheCaWhereItIsRequired) {
 }
 
 // Who cannot connect asks the operator, who looks into the log.
-TEST_F(Http2TlsTest, TellsWhyAHandshakeFailed) {
+TEST_F(Http2TlsTest, ReportsWhyAHandshakeFailed) {
   Mutex mu;
   std::vector<std::string> reasons;
   RpcOptions options = {.certificates = certificates_.get()};

@@ -133,7 +133,7 @@ TEST_F(MalformedPeersTest, FramesAgainstTheRulesEndTheConnection) {
 }
 
 // What HTTP/2 wants to be ignored, or allows.
-TEST_F(MalformedPeersTest, WhatMeansNothingIsIgnored) {
+TEST_F(MalformedPeersTest, IgnoresUnknownFramesAndSettings) {
   const std::string headers = CallHeaders("/echo.Echo/Unary");
   const std::string before[] = {
       Frame(0x16, 0xFF, 0, "an unknown frame"),

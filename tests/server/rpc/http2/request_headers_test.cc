@@ -94,7 +94,7 @@ TEST(RequestHeadersTest, ARefusedRequestKeepsNoMetadata) {
   EXPECT_LT(headers.held_bytes(), 32);
 }
 
-TEST(RequestHeadersTest, WhatIsNoCallOfGrpcGetsAnHttpStatus) {
+TEST(RequestHeadersTest, ARequestThatIsNotGrpcGetsAnHttpStatus) {
   EXPECT_EQ(Headers({{":method", "GET"}}).Judge()->http_status, 405);
   EXPECT_EQ(Headers({{"content-type", "text/plain"}}).Judge()->http_status, 415);
 }

@@ -133,7 +133,7 @@ TEST_F(ReflectionTest, TheRequestAndItsHostComeBackWithTheReply) {
   EXPECT_EQ(response.original_request().SerializeAsString(), request.SerializeAsString());
 }
 
-TEST_F(ReflectionTest, WhatIsNotInThePoolIsNotFoundByName) {
+TEST_F(ReflectionTest, ANameOutsideThePoolIsNotFound) {
   ServerReflectionRequest request;
   request.set_file_by_filename("none.proto");
   ExpectError(Ask(request), grpc::NOT_FOUND, "file_by_filename is \"none.proto\", which this server does not know");

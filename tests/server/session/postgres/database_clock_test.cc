@@ -5,7 +5,7 @@
 namespace normd {
 namespace {
 
-TEST(DatabaseClockTest, GoesOnFromWhatTheDatabaseSaid) {
+TEST(DatabaseClockTest, ContinuesFromTheDatabasesTime) {
   DatabaseClock clock;
   const absl::Time said = absl::FromUnixSeconds(1'000'000);  // far from this machine's clock
   clock.Set(said);

@@ -34,7 +34,7 @@ TEST_F(PostgresConnectionTest, ASilentServerIsGivenUp) {
   EXPECT_TRUE(connection.Execute("SELECT 1").ok());
 }
 
-TEST(PostgresErrorTest, SqlstatesBecomeWhatACallerCanDo) {
+TEST(PostgresErrorTest, MapsSqlstatesToStatusCodes) {
   EXPECT_EQ(PostgresError("53100").code(), absl::StatusCode::kResourceExhausted);
   for (const char* state :
        {"40001", "40P01", "57014", "55P03", "57P01", "57P03", "08006", "25P03", "53300", "58030", ""}) {

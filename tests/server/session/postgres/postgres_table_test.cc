@@ -338,7 +338,7 @@ TEST_F(PostgresTableTest, ALockThatIsNotGivenUpIsUnavailable) {
   EXPECT_TRUE(Write(*table, {State("a", version, "b")})[0].has_value());
 }
 
-TEST_F(PostgresTableTest, TheServersTimeIsToldAtTheStartAndWithEverySweep) {
+TEST_F(PostgresTableTest, ReportsTheServersTimeAtTheStartAndWithEverySweep) {
   std::vector<absl::Time> told;
   options_.on_time = [&told](absl::Time now) { told.push_back(now); };
   auto table = Open();

@@ -148,7 +148,7 @@ TEST(RecordTest, TheHalvesAreTheRecord) {
 }
 
 // States are written by hand, for speed: what protobuf reads of them is what it writes of the whole.
-TEST(RecordTest, AStateIsWhatProtobufWouldWrite) {
+TEST(RecordTest, AStateHasTheBytesThatProtobufWrites) {
   for (const NormSpec& spec : {kBatch, kPower}) {
     StoredSession stored = Sample(spec);
     Record whole;
@@ -174,7 +174,7 @@ TEST(RecordTest, AStateIsWhatProtobufWouldWrite) {
   }
 }
 
-TEST(RecordTest, TheFirstBytesOfTheHalvesAreWhatAListShows) {
+TEST(RecordTest, TheFirstBytesOfBothPartsSufficeForAList) {
   StoredSession stored = Sample(kBatch);
   Session large = *stored.published;
   OwnedParameters parameters;
@@ -409,7 +409,7 @@ TEST(RecordTest, ParametersAreCheckedAgainstTheirBytes) {
   EXPECT_EQ(Field(kBatch, [&](Record& r) { weight(r)->clear_dtype(); }), "parameters.weight.dtype");
 }
 
-TEST(RecordTest, StepIdsMustBeAsAServerWritesThem) {
+TEST(RecordTest, RefusesStepIdsThatNoServerWrites) {
   const auto client = [](Record& r) { return r.mutable_clients(0); };
   EXPECT_EQ(Field(kBatch, [&](Record& r) { client(r)->set_client_id(""); }), "step.client_id");
   EXPECT_EQ(Field(kBatch, [&](Record& r) { client(r)->set_last_sequence(2); }), "clients");

@@ -46,7 +46,7 @@ TEST_F(FileLockTest, ARemovedFileIsLockedAnew) {
   EXPECT_TRUE((*first)->Holds());
 }
 
-TEST_F(FileLockTest, WhoeverTookARemovedFileHasTheStore) {
+TEST_F(FileLockTest, DoesNotHoldAfterAnotherTookItsRemovedFile) {
   const auto first = FileLock::Take(store_);
   ASSERT_TRUE(first.ok()) << first.status();
   std::filesystem::remove(store_ + ".lock");

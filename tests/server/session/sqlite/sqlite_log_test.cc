@@ -59,7 +59,7 @@ TEST_F(SqliteLogTest, AnEndThatWasCutLosesNothingMore) {
   EXPECT_EQ(ReadSqliteLog(Log()).lost_commits, 0);
 }
 
-TEST_F(SqliteLogTest, WhatIsNoLogHasNothing) {
+TEST_F(SqliteLogTest, AFileThatIsNoLogHasNoCommits) {
   EXPECT_EQ(ReadSqliteLog(folder_ + "/nothing").frames, 0);
   std::ofstream(folder_ + "/other") << std::string(10'000, 'x');
   EXPECT_EQ(ReadSqliteLog(folder_ + "/other").frames, 0);

@@ -85,7 +85,7 @@ TEST_F(SqliteTableTest, AnErrorInAPartUndoesThePartsBeforeIt) {
   EXPECT_EQ((*table->Load({&request, 1}, 1 << 20))[0].version, made);
 }
 
-TEST_F(SqliteTableTest, APartFindsWhatEarlierPartsHaveWritten) {
+TEST_F(SqliteTableTest, APartFindsTheRowsOfEarlierParts) {
   const std::unique_ptr<SqliteTable> table = *OpenTable();
   const RowVersion made = *(*table->Write({{{.kind = RowChange::Kind::kInsert, .id = "a", .state = "0"}}}))[0];
   const RowChange parts[] = {
@@ -125,7 +125,7 @@ TEST_F(SqliteTableTest, StepIdsOfAnOlderSchemaMoveToTheirRows) {
   EXPECT_EQ(Query("SELECT count(*) FROM clients"), 0);
 }
 
-TEST_F(SqliteTableTest, ColumnsThatDoNotFitTheRecordAreToldAndWrittenAnew) {
+TEST_F(SqliteTableTest, ColumnsThatContradictTheRecordAreReportedAndRewritten) {
   {
     const auto store = OpenStore();
     Session session = NewSession("a", BatchSpec(), 3);
@@ -164,7 +164,7 @@ TEST_F(SqliteTableTest, ASessionThatIsReadIsFoundByItsLabelsAndListedAgain) {
   EXPECT_LT(Query("SELECT expires_at FROM states"), 9'000'000'000'000'000);
 }
 
-TEST_F(SqliteTableTest, InADamagedFileWhatIsNotFoundMayBeLost) {
+TEST_F(SqliteTableTest, InADamagedFileAMissingRowMayBeLost) {
   {
     const auto store = OpenStore();
     for (int i = 0; i < 200; ++i) {
