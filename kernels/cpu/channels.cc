@@ -5,10 +5,10 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // foreach_target.h first.
 #include <algorithm>
-#include <limits>
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/finish-inl.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/row_sums-inl.h"
 #include "kernels/cpu/simd-inl.h"
@@ -149,10 +149,8 @@ HWY_INLINE void SumChannels(T tag, TypeTag<Real> type, const ChannelBlock& block
 
 // Finishes channels with `count` elements each, as ReduceChannels says.
 template <typename Real, typename T>
-HWY_INLINE void FinishSums(T /*tag*/, TypeTag<Real> /*type*/, const DivisorRule& rule, int64_t channels, int64_t count,
-                           ChannelSums* sums, ChannelStatistics* statistics) {
-  constexpr bool kIsFast = std::is_same_v<Real, float>;
-  constexpr double kMost = kIsFast ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
+HWY_INLINE void FinishSums(const DivisorRule& rule, int64_t channels, int64_t count, ChannelSums* sums,
+                           ChannelStatistics* statistics) {
   // The lanes after the last channel repeat it.
   for (int64_t c = channels; c % kLanes != 0; ++c) {
     sums->shift[c] = sums->shift[c - 1];
@@ -160,39 +158,18 @@ HWY_INLINE void FinishSums(T /*tag*/, TypeTag<Real> /*type*/, const DivisorRule&
     sums->second[c] = sums->second[c - 1];
   }
   const V n = Set(static_cast<double>(count));
-  const V guard = Set(kIsFast ? kFastGuard : kExactGuard);
+  constexpr Statistic kStatistic = Statistic::kMeanVariance;
   for (int64_t c = 0; c < channels; c += kLanes) {
-    const V first = hn::Load(d, sums->first + c);
-    const V second = hn::Load(d, sums->second + c);
-    const V about = hn::Load(d, sums->shift + c);
-    const V distance = hn::Div(first, n);
-    const V correction = hn::Mul(first, distance);
-    const V m2 = hn::Sub(second, correction);
-    const V mean = hn::Add(about, distance);
-    const V variance = hn::Div(m2, n);
-    const V inverse = InverseDivisors(rule, variance);
-    const M near = hn::Le(hn::Mul(mean, mean), hn::Mul(guard, variance));
-    M usual = hn::And(hn::Le(second, Set(kMost)), hn::Le(correction, hn::Mul(guard, m2)));
-    usual = hn::And(usual, hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60))));
-    usual = hn::And(usual, hn::Le(hn::Max(hn::Abs(mean), hn::Abs(about)), Set(0x1p+99)));  // FitF32
-    if constexpr (kIsFast) usual = hn::And(usual, hn::Ge(second, Set(0x1p-100)));
-    if constexpr (!kIsFast && !std::is_same_v<T, F32>) usual = hn::And(usual, hn::Le(m2, Set(0x1p+240)));
-    // CentreNarrow, then Calculate16BitInF32.
-    V shift = CentringShifts(hn::IfThenElse(near, kIsFast ? Promote(ToF32(mean), double()) : mean, about));
-    V delta = hn::IfThenZeroElse(near, distance);
-    if constexpr (!kIsFast && !std::is_same_v<T, F32>) {
-      const V centre = Promote(ToF32(hn::Add(shift, delta)), double());
-      delta = hn::Add(hn::Sub(shift, centre), delta);
-      shift = CentringShifts(centre);
-    }
-    hn::StoreU(shift, d, statistics->shift + c);
-    hn::StoreU(delta, d, statistics->delta + c);
-    hn::StoreU(inverse, d, statistics->inverse + c);
-    hn::StoreU(mean, d, statistics->mean + c);
-    hn::StoreU(m2, d, statistics->m2 + c);
-    HWY_ALIGN double lanes[kLanes];
-    hn::Store(hn::IfThenElseZero(usual, Set(1)), d, lanes);
-    for (int64_t lane = 0; lane < kLanes; ++lane) statistics->usual[c + lane] = lanes[lane] != 0;
+    const SumLanes of = {hn::Load(d, sums->shift + c), hn::Load(d, sums->first + c), hn::Load(d, sums->second + c)};
+    const FinishedLanes finished = FinishLanes<kStatistic, Real>(T(), kStatistic, rule, n, of);
+    hn::StoreU(finished.statistics.shift, d, statistics->shift + c);
+    hn::StoreU(finished.statistics.delta, d, statistics->delta + c);
+    hn::StoreU(finished.statistics.inverse, d, statistics->inverse + c);
+    hn::StoreU(finished.mean, d, statistics->mean + c);
+    hn::StoreU(finished.m2, d, statistics->m2 + c);
+    HWY_ALIGN double settled[kLanes];
+    hn::Store(hn::IfThenElseZero(finished.settled, Set(1)), d, settled);
+    for (int64_t lane = 0; lane < kLanes; ++lane) statistics->settled[c + lane] = settled[lane] != 0;
   }
 }
 
@@ -209,7 +186,8 @@ void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics) {
   ChannelSums sums;
   WithTypes(block.x.dtype, block.precision, [&](auto tag, auto type) HWY_ATTR {
     SumChannels(tag, type, block, &sums);
-    FinishSums(tag, type, block.rule, block.channels, block.segments * block.n, &sums, statistics);
+    FinishSums<typename decltype(type)::Type, decltype(tag)>(block.rule, block.channels, block.segments * block.n,
+                                                             &sums, statistics);
   });
 }
 
@@ -219,7 +197,8 @@ void FinishChannels(const SummedChannels& channels, ChannelStatistics* statistic
   std::copy_n(channels.first, channels.channels, sums.first);
   std::copy_n(channels.second, channels.channels, sums.second);
   WithTypes(channels.dtype, channels.precision, [&](auto tag, auto type) HWY_ATTR {
-    FinishSums(tag, type, channels.rule, channels.channels, channels.count, &sums, statistics);
+    FinishSums<typename decltype(type)::Type, decltype(tag)>(channels.rule, channels.channels, channels.count, &sums,
+                                                             statistics);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/finish-inl.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/sums-inl.h"
@@ -246,44 +247,42 @@ void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes) {
   }
 }
 
-// What the lanes of GivenGroups are made of; see GivenStatistics() and Calculate16BitInF32().
-struct GivenLanes {
-  V shift, delta, inverse;
-  M fit;  // FitF32()
+// GivenStatistics() of a vector of groups, where elements are calculated in f64. `mean` may be null.
+HWY_INLINE StatisticsLanes GivenLanes(const DivisorRule& rule, const double* mean, V variance) {
+  const V infinity = Set(std::numeric_limits<double>::infinity());
+  V inverse = InverseDivisors<false>(rule, variance);
+  const V for_infinity = Set(Factor(rule, std::numeric_limits<double>::infinity()));
+  inverse = hn::IfThenElse(hn::Eq(inverse, infinity), for_infinity, inverse);
+  const V shift = mean == nullptr ? Set(GroupStatistics().shift) : CentringShifts(hn::LoadU(d, mean));
+  return {shift, Zero(), inverse};
+}
 
-  HWY_INLINE GivenLanes(const DivisorRule& rule, const double* mean, V variance) {
-    inverse = InverseDivisors(rule, variance);
-    const double for_infinity = Factor(rule, std::numeric_limits<double>::infinity());
-    inverse = hn::IfThenElse(hn::Eq(inverse, Set(std::numeric_limits<double>::infinity())), Set(for_infinity), inverse);
-    shift = mean == nullptr ? Set(GroupStatistics().shift) : CentringShifts(hn::LoadU(d, mean));
-    delta = Zero();
-    const auto in_range = hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60)));
-    fit = hn::And(hn::Le(hn::Abs(shift), Set(0x1p+100)), hn::Or(hn::Eq(inverse, Zero()), in_range));
-  }
+// The same where elements are calculated in f32, for the lanes that `fit`. FAST leaves out the second part of a mean
+// that is near to 0, as CentreNarrow() does; 16-bit elements with EXACT statistics use both, as Calculate16BitInF32()
+// does.
+HWY_INLINE void SplitGiven(M fit, bool fast, V variance, StatisticsLanes* lanes) {
+  StatisticsLanes split = *lanes;
+  split.Split();
+  const M near = hn::Le(hn::Mul(lanes->shift, lanes->shift), hn::Mul(Set(kFastGuard), variance));
+  if (fast) split.delta = hn::IfThenZeroElse(near, split.delta);
+  lanes->delta = hn::IfThenElseZero(fit, split.delta);
+  lanes->shift = hn::IfThenElse(fit, split.shift, lanes->shift);
+}
 
-  // Splits the shifts that fit into an f32 and the rest. `near`: the rest of these is left out.
-  HWY_INLINE void Split(M near) {
-    const V centre = hn::PromoteTo(d, ToF32(shift));
-    delta = hn::IfThenElseZero(fit, hn::IfThenZeroElse(near, hn::Sub(shift, centre)));
-    shift = hn::IfThenElse(fit, CentringShifts(centre), shift);
-  }
-};
-
+// Fills `groups`. Returns whether all of them are calculated in the same type.
 bool FillGiven(const DivisorRule& rule, const double* mean, const double* variance, int64_t n, Precision precision,
                bool is_16bit, cpu::GivenGroups* groups) {
-  const bool in_fast = precision == Precision::kFast && mean != nullptr;
+  const bool centred = mean != nullptr;
+  const bool in_fast = precision == Precision::kFast && centred;
   bool all_fit = true, any_fits = false;
   for (int64_t at = 0; at < n; at += kLanes) {
     const int64_t i = HWY_MIN(at, n - kLanes);  // the last vector repeats groups of the one before it
     const V v = hn::LoadU(d, variance + i);
-    GivenLanes lanes(rule, mean == nullptr ? nullptr : mean + i, v);
-    all_fit = all_fit && hn::AllTrue(d, lanes.fit);
-    any_fits = any_fits || !hn::AllFalse(d, lanes.fit);
-    if (in_fast) {
-      lanes.Split(hn::Le(hn::Mul(lanes.shift, lanes.shift), hn::Mul(Set(kFastGuard), v)));
-    } else if (is_16bit && mean != nullptr) {
-      lanes.Split(hn::MaskFromVec(Zero()));
-    }
+    StatisticsLanes lanes = GivenLanes(rule, centred ? mean + i : nullptr, v);
+    const M fit = lanes.FitF32();
+    all_fit = all_fit && hn::AllTrue(d, fit);
+    any_fits = any_fits || !hn::AllFalse(d, fit);
+    if (centred && (in_fast || is_16bit)) SplitGiven(fit, in_fast, v, &lanes);
     groups->has_delta = groups->has_delta || !hn::AllTrue(d, hn::Eq(lanes.delta, Zero()));
     hn::StoreU(lanes.shift, d, groups->shift.data() + i);
     hn::StoreU(lanes.delta, d, groups->delta.data() + i);

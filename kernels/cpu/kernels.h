@@ -257,15 +257,17 @@ struct ChannelBlock {
 
 // The statistics of at most kMaxChannels channels, one array for each member; whole vectors of them are written. Not
 // initialised: that would take as long as a short channel.
+// A narrow group is settled if its first sums suffice, so that NextRound() asks for no others, and if the sums are
+// finite and the statistics fit f32, see FitF32(). Most groups are. The rest have to be finished one by one.
 struct ChannelStatistics {
   double shift[ChannelBlock::kMaxChannels], delta[ChannelBlock::kMaxChannels], inverse[ChannelBlock::kMaxChannels];
   double mean[ChannelBlock::kMaxChannels], m2[ChannelBlock::kMaxChannels];
-  bool usual[ChannelBlock::kMaxChannels];
+  bool settled[ChannelBlock::kMaxChannels];
 };
 
-// Sums each channel of a block once. `usual` is true for those that this suffices for and whose numbers fit f32; their
-// other members are what FinishNarrow and, for 16-bit elements, Calculate16BitInF32 make of them, with the same bits
-// (where delta is 0, its sign is not for use; `inverse` is inverse_std, too). Those of other channels mean nothing.
+// Sums each channel of a block once. The members of a settled channel have the bits that FinishNarrow and, for 16-bit
+// elements, Calculate16BitInF32 give them, except that a delta of 0 may have either sign; `inverse` is inverse_std,
+// too. The members of other channels mean nothing.
 void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics);
 
 // Adjacent channels that are summed: `count` narrow elements of each, about a shift. Arrays of `channels` numbers.

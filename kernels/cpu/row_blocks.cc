@@ -8,6 +8,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/elements-inl.h"
+#include "kernels/cpu/finish-inl.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/row_sums-inl.h"
 #include "kernels/cpu/simd-inl.h"
@@ -122,10 +123,10 @@ HWY_INLINE bool SumRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockS
   return all;
 }
 
-// How most blocks of rows are calculated: near their mean or about zero, without NaN, with parameters that fit.
-// Elements that no sum has seen may be NaN (kMayBeNan), and pairs of floats are not for these.
+// The form of a uniform block, whose rows are all settled (see ChannelStatistics), near their mean (CentreNarrow) and
+// calculated in the same way. Elements that no sum has seen may be NaN (kMayBeNan), which pairs of floats do not allow.
 template <Statistic kStatistic, bool kMayBeNan, typename Real, typename T>
-HWY_INLINE constexpr Form UsualForm() {
+HWY_INLINE constexpr Form UniformForm() {
   constexpr bool kInF64 = std::is_same_v<T, F32> && std::is_same_v<Real, double>;
   if (kStatistic != Statistic::kMeanVariance) return kInF64 && !kMayBeNan ? Form::kPairs : Form::kPlain;
   if (std::is_same_v<Real, float>) return Form::kOnce;
@@ -133,98 +134,59 @@ HWY_INLINE constexpr Form UsualForm() {
 }
 
 template <Form kForm>
-HWY_INLINE bool MayBeUsual(const RowBlock& block) {
+HWY_INLINE bool MayBeUniform(const RowBlock& block) {
   const cpu::Parameters& parameters = block.parameters;
   if (block.stream || block.rows < 2 || !parameters.fit_f32) return false;
   return kForm != Form::kPairs || (parameters.equal_f32 && parameters.bias == nullptr);
 }
 
-// What FinishNarrow, Calculate16BitInF32 and Prepare make of each row, with the same bits, where each row of the block
-// has the usual form; else false. A scalar division or root takes as long as one of all lanes.
+// Stores the results of those of a vector of rows that exist.
+HWY_INLINE void StoreResults(const FinishedLanes& finished, int64_t rows, FinishedStatistics* results) {
+  HWY_ALIGN double lanes[3][kLanes];
+  hn::Store(finished.mean, d, lanes[0]);
+  hn::Store(finished.m2, d, lanes[1]);
+  hn::Store(finished.statistics.inverse, d, lanes[2]);
+  for (int64_t lane = 0; lane < HWY_MIN(kLanes, rows); ++lane) {
+    results[lane].mean = lanes[0][lane];
+    results[lane].m2 = lanes[1][lane];
+    results[lane].inverse_std = lanes[2][lane];
+  }
+}
+
+// Finishes the rows of a block and prepares their statistics for kForm. Returns false if the block is not uniform.
 template <Form kForm, Statistic kStatistic, typename Real, typename T>
-HWY_INLINE bool FinishUsualRows(T /*tag*/, TypeTag<Real> /*type*/, const RowBlock& block, BlockSums* sums,
-                                RowStatistics* statistics, FinishedStatistics* results) {
-  constexpr bool kIsFast = std::is_same_v<Real, float>;
+HWY_INLINE bool FinishUniformRows(const RowBlock& block, BlockSums* sums, RowStatistics* statistics,
+                                  FinishedStatistics* results) {
   constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
-  const DivisorRule& rule = block.rule;
-  const V eps = Set(rule.eps);
   const V n = Set(static_cast<double>(block.counted));
-  const V guard = Set(kIsFast ? kFastGuard : kExactGuard);
   // The lanes after the last row repeat it.
   for (int64_t row = block.rows; row % kLanes != 0; ++row) {
     if (kCentred) sums->shift[row] = sums->shift[row - 1];
     if (kCentred) sums->first[row] = sums->first[row - 1];
     sums->second[row] = sums->second[row - 1];
   }
-  M usual = hn::Eq(eps, eps);  // all lanes
+  M uniform = hn::Eq(n, n);  // all lanes
   for (int64_t row = 0; row < block.rows; row += kLanes) {
-    const auto require = [&](M mask) HWY_ATTR { usual = hn::And(usual, mask); };
-    V m2 = hn::Load(d, sums->second + row);
-    require(hn::Le(m2, Set(kIsFast ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max())));
-    if constexpr (kIsFast) require(hn::Ge(m2, Set(0x1p-100)));
-    V mean = Zero();
-    V variance = Zero();
-    if constexpr (kCentred) {
-      const V first = hn::Load(d, sums->first + row);
-      const V delta = hn::Div(first, n);
-      const V correction = hn::Mul(first, delta);
-      m2 = hn::Sub(m2, correction);
-      mean = hn::Add(hn::Load(d, sums->shift + row), delta);
-      variance = hn::Div(m2, n);
-      require(hn::Le(correction, hn::Mul(guard, m2)));
-      require(hn::Le(hn::Mul(mean, mean), hn::Mul(guard, variance)));
-    }
-    const bool is_mean = kCentred || block.statistic == Statistic::kMeanSquare;
-    const V value = kCentred ? variance : is_mean ? hn::Div(m2, n) : m2;
-    V divisor;
-    if (rule.mode == EpsMode::kInsideSqrt) {
-      divisor = hn::Sqrt(hn::Add(value, eps));
-    } else {
-      divisor = kStatistic == Statistic::kAbsSum ? value : hn::Sqrt(value);
-      divisor =
-          rule.mode == EpsMode::kAddToRoot ? hn::Add(divisor, eps) : hn::IfThenElse(hn::Lt(divisor, eps), eps, divisor);
-    }
-    V inverse = hn::Div(Set(1), divisor);
+    const auto load = [&](const double* from) HWY_ATTR { return kCentred ? hn::Load(d, from + row) : Zero(); };
+    const SumLanes of = {load(sums->shift), load(sums->first), hn::Load(d, sums->second + row)};
+    const FinishedLanes finished = FinishLanes<kStatistic, Real>(T(), block.statistic, block.rule, n, of);
+    if (block.wants_results) StoreResults(finished, block.rows - row, results + row);
+    uniform = hn::And(uniform, finished.settled);
+    if constexpr (kCentred) uniform = hn::And(uniform, finished.near);
+    StatisticsLanes lanes = finished.statistics;
+    if constexpr (kForm == Form::kFolded) uniform = hn::And(uniform, lanes.Folds());
     V inverse_lo = Zero();
-    // FitF32, which is more than f64 needs.
-    require(hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60))));
-    if (block.wants_results) {
-      HWY_ALIGN double lanes[3][kLanes];
-      hn::Store(mean, d, lanes[0]);
-      hn::Store(m2, d, lanes[1]);
-      hn::Store(inverse, d, lanes[2]);
-      for (int64_t lane = 0; lane < HWY_MIN(kLanes, block.rows - row); ++lane) {
-        results[row + lane].mean = lanes[0][lane];
-        results[row + lane].m2 = lanes[1][lane];
-        results[row + lane].inverse_std = lanes[2][lane];
-      }
-    }
-    V shift = Zero();
-    V delta = Zero();
-    if constexpr (kCentred) {
-      const V centre = Promote(ToF32(mean), double());
-      shift = kForm == Form::kFolded ? mean : centre;
-      if constexpr (kForm == Form::kTwice) delta = hn::Sub(mean, centre);
-      if constexpr (kForm == Form::kFolded) {
-        require(hn::Not(hn::Eq(centre, mean)));
-        require(hn::Le(hn::Abs(hn::Mul(mean, inverse)), Set(8)));
-      } else {
-        require(hn::Le(hn::Abs(mean), Set(0x1p+100)));
-      }
-      shift = CentringShifts(shift);
-    }
-    if constexpr (!kIsFast && !std::is_same_v<T, F32>) require(hn::Le(m2, Set(0x1p+240)));
     if constexpr (kForm == Form::kPairs) {
-      const FloatPairs pairs(inverse);
-      inverse = pairs.hi;
+      const FloatPairs pairs(lanes.inverse);
+      lanes.inverse = pairs.hi;
       inverse_lo = pairs.lo;
     }
-    hn::Store(shift, d, statistics->shift + row);
-    hn::Store(delta, d, statistics->delta + row);
-    hn::Store(inverse, d, statistics->inverse + row);
+    hn::Store(lanes.shift, d, statistics->shift + row);
+    hn::Store(lanes.delta, d, statistics->delta + row);
+    hn::Store(lanes.inverse, d, statistics->inverse + row);
     hn::Store(inverse_lo, d, statistics->inverse_lo + row);
   }
-  return hn::AllTrue(d, usual);
+  return hn::AllTrue(d, uniform);
 }
 
 // Applies two adjacent rows that are calculated in the same way, if that is one of the ways that are worth a loop.
@@ -309,15 +271,15 @@ HWY_NOINLINE void NormaliseAnyRows(T tag, const RowBlock& block, const BlockSums
   }
 }
 
-// Normalises the rows of a block if all of them have the usual form; else returns false.
+// Normalises the rows of a uniform block. Returns false, without having written y, if the block is not uniform.
 template <Statistic kStatistic, bool kMayBeNan, typename Real, typename T>
-HWY_INLINE bool NormaliseUsualRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockSums* sums,
-                                   FinishedStatistics* results) {
-  constexpr Form kForm = UsualForm<kStatistic, kMayBeNan, Real, T>();
+HWY_INLINE bool NormaliseUniformRows(T tag, TypeTag<Real> /*type*/, const RowBlock& block, BlockSums* sums,
+                                     FinishedStatistics* results) {
+  constexpr Form kForm = UniformForm<kStatistic, kMayBeNan, Real, T>();
   constexpr bool kInF64 = std::is_same_v<T, F32> && std::is_same_v<Real, double> && kForm != Form::kPairs;
   RowStatistics statistics;
-  if (!MayBeUsual<kForm>(block)) return false;
-  if (!FinishUsualRows<kForm, kStatistic>(tag, type, block, sums, &statistics, results)) return false;
+  if (!MayBeUniform<kForm>(block)) return false;
+  if (!FinishUniformRows<kForm, kStatistic, Real, T>(block, sums, &statistics, results)) return false;
   const auto* x = static_cast<const typename T::Storage*>(block.x.data);
   auto* y = static_cast<typename T::Storage*>(block.y);
   const int64_t paired = block.rows / 2 * 2;
@@ -336,9 +298,9 @@ HWY_INLINE void NormaliseRowsIn(T tag, TypeTag<Real> type, const RowBlock& block
   BlockSums sums;
   bool done = SumRows<kStatistic>(tag, type, block, &sums);
   if (done && block.counted == block.n) {
-    done = NormaliseUsualRows<kStatistic, false>(tag, type, block, &sums, results);
+    done = NormaliseUniformRows<kStatistic, false>(tag, type, block, &sums, results);
   } else if constexpr (kStatistic == Statistic::kMeanSquare) {
-    done = done && NormaliseUsualRows<kStatistic, true>(tag, type, block, &sums, results);
+    done = done && NormaliseUniformRows<kStatistic, true>(tag, type, block, &sums, results);
   } else {
     done = false;
   }

@@ -95,8 +95,8 @@ void RunScatteredRows(const Run& run);
 // True if the groups are adjacent channels that are small enough for blocks, whose elements RunChannels applies in the
 // order of memory.
 bool TakesChannels(const Run& run);
-// Runs the groups [begin, end), applying those of a block in the order of memory; `one` runs a group that is not usual
-// (see ReduceChannels) by itself. REQUIRES: TakesChannels(run).
+// Runs the groups [begin, end), applying those of a block in the order of memory; `one` runs a group by itself
+// that is not settled (see ChannelStatistics). REQUIRES: TakesChannels(run).
 void RunChannels(const Run& run, int64_t begin, int64_t end, absl::FunctionRef<void(int64_t)> one);
 // Walks Pattern::kColumns.
 void RunColumns(const Run& run);

@@ -23,7 +23,7 @@ ApplySpan SpanOf(const Run& run) {
   span.statistics_per_position = true;
   span.parameters_per_position = !run.parameters.absent();
   span.in_f32 = (run.is_16bit() || run.precision() == Precision::kFast) && run.parameters.fit_f32;
-  span.may_be_nan = !run.parameters.fit_f32;  // usual statistics are finite
+  span.may_be_nan = !run.parameters.fit_f32;  // the statistics of settled channels are finite
   return span;
 }
 
@@ -45,12 +45,12 @@ class BlockOfChannels {
                    &statistics_);
     if (run_.y != nullptr) Prepare();
     for (int64_t c = 0; c < count_;) {
-      if (!statistics_.usual[c]) {
+      if (!statistics_.settled[c]) {
         one(Group(c++));
         continue;
       }
       int64_t stop = c + 1;
-      while (stop < count_ && statistics_.usual[stop]) ++stop;
+      while (stop < count_ && statistics_.settled[stop]) ++stop;
       run_.StoreChannels(Group(c), statistics_, c, stop);
       if (run_.y != nullptr) Apply(c, stop);
       c = stop;

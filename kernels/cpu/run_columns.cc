@@ -383,7 +383,7 @@ class ColumnTile {
   }
 
   // Takes the statistics of groups of one column each, which are finished as many at once as a vector has lanes, unless
-  // one of them is not usual: then Reduce finishes, stores and spreads all of them again. `sums`: SumTile().
+  // one of them is not settled: then Reduce finishes, stores and spreads all of them again. `sums`: SumTile().
   bool FinishTogether(Precision precision, const double* sums) {
     if (!IsCentred() || plan_.reduce1 != 1 || !by_factors_) return false;
     std::vector<double> shift(shift_.size());
@@ -400,7 +400,7 @@ class ColumnTile {
                       .precision = precision,
                       .rule = run_.rule},
                      &some);
-      if (!std::all_of(some.usual, some.usual + count, [](bool usual) { return usual; })) return false;
+      if (!std::all_of(some.settled, some.settled + count, [](bool settled) { return settled; })) return false;
       std::copy_n(some.shift, count, shift.begin() + begin);
       std::copy_n(some.delta, count, delta_hi_.get() + begin);
       std::copy_n(some.inverse, count, inverse_hi_.get() + begin);

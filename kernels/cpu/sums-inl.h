@@ -97,22 +97,6 @@ struct MagnitudeLanes {
   }
 };
 
-// InverseDivisor() of a variance, lane by lane.
-HWY_INLINE V InverseDivisors(const DivisorRule& rule, V variance) {
-  const V eps = Set(rule.eps);
-  V divisor = Zero();
-  if (rule.mode == EpsMode::kInsideSqrt) {
-    divisor = hn::Sqrt(hn::Add(variance, eps));
-  } else {
-    const V root = hn::Sqrt(variance);
-    divisor = rule.mode == EpsMode::kAddToRoot ? hn::Add(root, eps) : hn::IfThenElse(hn::Lt(root, eps), eps, root);
-  }
-  return hn::Div(Set(1), divisor);
-}
-
-// CentringShift() of each lane.
-HWY_INLINE V CentringShifts(V shift) { return hn::IfThenElse(hn::Eq(shift, Zero()), Set(-0.0), shift); }
-
 template <typename T>
 struct TypeTag {
   using Type = T;

@@ -66,18 +66,18 @@ FinishedStatistics OneByOne(const cpu::ChannelBlock& block, int64_t c) {
   return finished;
 }
 
-// Compares the usual channels, and returns their number.
+// Compares the settled channels, and returns their number.
 int64_t CheckChannels(const cpu::ChannelBlock& block) {
   cpu::ChannelStatistics got;
   cpu::ReduceChannels(block, &got);
   const auto expect_same_bits = [](double a, double b) {
     EXPECT_EQ(std::bit_cast<uint64_t>(a), std::bit_cast<uint64_t>(b));
   };
-  int64_t usual = 0;
+  int64_t settled = 0;
   for (int64_t c = 0; c < block.channels; ++c) {
-    if (!got.usual[c]) continue;
+    if (!got.settled[c]) continue;
     SCOPED_TRACE(Concat("channel ", c));
-    ++usual;
+    ++settled;
     const FinishedStatistics want = OneByOne(block, c);
     EXPECT_FALSE(want.shift_too_far || want.out_of_fast_range);
     EXPECT_TRUE(want.finite);
@@ -89,7 +89,7 @@ int64_t CheckChannels(const cpu::ChannelBlock& block) {
     expect_same_bits(got.shift[c], want.statistics.shift);
     EXPECT_EQ(got.delta[c], want.statistics.delta.hi);
   }
-  return usual;
+  return settled;
 }
 
 // Lengths of segments: less than a vector, around one, two and more of them, around the partial sums of either
@@ -105,7 +105,7 @@ TEST_P(ChannelsTest, TheirStatisticsAreThoseOfOneByOne) {
   const auto [precision, dtype, mode] = GetParam();
   Random random(5);
   int64_t all = 0;
-  int64_t usual_of_rare = 0;
+  int64_t settled_of_rare = 0;
   for (const auto& [n, segments] : kShapes) {
     ASSERT_TRUE(cpu::ChannelBlock::Takes(segments, n));
     for (const int64_t channels : {1, 3, 24}) {
@@ -121,22 +121,22 @@ TEST_P(ChannelsTest, TheirStatisticsAreThoseOfOneByOne) {
         for (const CpuTarget& target : SupportedCpuTargets()) {
           ForceCpuTargetForTest(target.id);
           SCOPED_TRACE(Concat(target.name, ", ", segments, " x ", channels, " x ", n, rare ? ", rare" : ""));
-          const int64_t usual = CheckChannels(block);
+          const int64_t settled = CheckChannels(block);
           if (!rare && n > 16) {  // the first shift of so many is near enough
-            EXPECT_EQ(usual, channels);
+            EXPECT_EQ(settled, channels);
           }
           if (rare) all += channels;
-          if (rare) usual_of_rare += usual;
+          if (rare) settled_of_rare += settled;
         }
         ForceCpuTargetForTest(0);
       }
     }
   }
-  EXPECT_GT(usual_of_rare, all / 8);
-  EXPECT_LT(usual_of_rare, all - all / 8);
+  EXPECT_GT(settled_of_rare, all / 8);
+  EXPECT_LT(settled_of_rare, all - all / 8);
 }
 
-// Whole jobs, whose blocks have usual channels and others. Where y is streamed, each channel is run by itself.
+// Whole jobs, whose blocks have settled channels and others. Where y is streamed, each channel is run by itself.
 TEST_P(ChannelsTest, JobsHaveTheBytesOfOneByOne) {
   const auto [precision, dtype, mode] = GetParam();
   constexpr int64_t kChannels = 70;  // more than a block
@@ -168,8 +168,8 @@ TEST_P(ChannelsTest, JobsHaveTheBytesOfOneByOne) {
   }
 }
 
-// Channels last: a tile that has a channel which is not usual finishes all of them one by one; a usual channel beside
-// another one is finished together with it.
+// Channels last: a tile that has a channel which is not settled finishes all of them one by one; a settled channel
+// beside another one is finished together with it.
 TEST_P(ChannelsTest, ColumnsHaveTheBytesOfOneByOne) {
   const Precision precision = std::get<0>(GetParam());
   const DType dtype = std::get<1>(GetParam());
@@ -178,7 +178,7 @@ TEST_P(ChannelsTest, ColumnsHaveTheBytesOfOneByOne) {
   NormSpec spec = cases::Spec(Method::kBatchNorm, 1e-5, std::get<2>(GetParam()));
   SetLayout(&spec, Layout::kChannelsLast);
   Random random(7);
-  const cases::Values usual = MakeChannels(1, 1, kPositions, false, &random);
+  const cases::Values settled = MakeChannels(1, 1, kPositions, false, &random);
   const auto run = [&](const std::vector<cases::Values>& channels) {
     cases::Values x;
     for (int64_t p = 0; p < kPositions; ++p) {
@@ -200,11 +200,11 @@ TEST_P(ChannelsTest, ColumnsHaveTheBytesOfOneByOne) {
     for (int64_t c = 0; c < kChannels; ++c) {
       channels.push_back(MakeChannels(1, 1, kPositions, c >= first_rare, &random));
     }
-    if (first_rare < kChannels) channels.back()[7] = std::numeric_limits<double>::infinity();  // never usual
+    if (first_rare < kChannels) channels.back()[7] = std::numeric_limits<double>::infinity();  // never settled
     const Outputs all = run(channels);
     for (size_t c = 0; c < channels.size(); ++c) {
       SCOPED_TRACE(Concat("channel ", c, ", rare from ", first_rare, " on"));
-      const Outputs two = run({channels[c], usual});
+      const Outputs two = run({channels[c], settled});
       EXPECT_EQ(y_of(all, c, channels.size()), y_of(two, 0, 2));
       EXPECT_EQ(std::bit_cast<uint64_t>(all.moments[c].mean), std::bit_cast<uint64_t>(two.moments[0].mean));
       EXPECT_EQ(std::bit_cast<uint64_t>(all.moments[c].m2), std::bit_cast<uint64_t>(two.moments[0].m2));
