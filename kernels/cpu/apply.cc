@@ -44,50 +44,54 @@ struct NarrowArithmetic {
   }
 };
 
-// f64 elements: pairs throughout. `plain` is the result of the same formula in plain f64. It has the right sign of
-// zero, Inf and NaN, and is used where the pairs give NaN or the same value.
+// f64 elements: pairs throughout.
 struct WideArithmetic {
+  // A vector of values in pairs, and `plain`, the results of the same formula in plain f64. They have the right sign of
+  // zero, Inf and NaN, and are used where the pairs give NaN or the same value.
+  struct Values {
+    Pair pairs;
+    V plain;
+  };
   static HWY_INLINE V Choose(V paired, V plain) {
     return hn::IfThenElse(hn::Or(IsNan(paired), hn::Eq(paired, plain)), plain, paired);
   }
-  static HWY_INLINE Pair Pairs(V x, V lo, const Centre& c, const PositionScale& pre, V& plain) {
-    const V scale = hn::Mul(c.scale, Set(pre.scale));  // powers of two, at least one of them 1
-    const Pair result = Scaled(x, lo, scale, c, pre, plain);
-    const M far = hn::And(hn::Gt(scale, Set(1.0)), hn::Ge(hn::Abs(x), Set(kFarBeyond)));
+  static HWY_INLINE Values Centred(Pair x, const Centre& c, const PositionScale& pre) {
+    Centre scaled = c;
+    scaled.scale = hn::Mul(c.scale, Set(pre.scale));  // powers of two, at least one of them 1
+    const Values result = Scaled(x, scaled, pre);
+    const M far = hn::And(hn::Gt(scaled.scale, Set(1.0)), hn::Ge(hn::Abs(x.hi), Set(kFarBeyond)));
     if (HWY_LIKELY(hn::AllFalse(d, far))) return result;
-    return ScaleLate(far, result, x, lo, scale, c, pre, plain);
+    return ScaleLate(far, result, x, scaled, pre);
   }
-  static HWY_INLINE Pair Scaled(V x, V lo, V scale, const Centre& c, const PositionScale& pre, V& plain) {
-    const Pair scaled = {hn::Mul(x, scale), hn::Mul(lo, scale)};
+  static HWY_INLINE Values Scaled(Pair x, const Centre& c, const PositionScale& pre) {
+    const Pair scaled = {hn::Mul(x.hi, c.scale), hn::Mul(x.lo, c.scale)};
     const Pair value = Multiply(scaled, {Set(pre.hi), Set(pre.lo)});  // by exactly 1 unless this is PowerNorm
-    plain = hn::Mul(scaled.hi, Set(pre.hi));
-    plain = hn::Mul(hn::Sub(hn::Sub(plain, c.shift), c.delta_hi), c.inverse_hi);
+    const V plain = hn::Sub(hn::Sub(hn::Mul(scaled.hi, Set(pre.hi)), c.shift), c.delta_hi);
     const Pair shifted = TwoSum(value.hi, hn::Neg(c.shift));
     const Pair centred = TwoSum(shifted.hi, hn::Neg(c.delta_hi));
     const V rest = hn::Add(centred.lo, hn::Add(shifted.lo, hn::Sub(value.lo, c.delta_lo)));
-    return Multiply(Renormalise(centred.hi, rest), {c.inverse_hi, c.inverse_lo});
+    return {Multiply(Renormalise(centred.hi, rest), {c.inverse_hi, c.inverse_lo}), hn::Mul(plain, c.inverse_hi)};
   }
-  // Recalculates the lanes `far` of `result` and `plain`, with the scale applied at the end.
-  static HWY_NOINLINE Pair ScaleLate(M far, Pair result, V x, V lo, V scale, const Centre& c, const PositionScale& pre,
-                                     V& plain) {
-    V late_plain;
-    const Pair late = Scaled(x, lo, Set(1.0), c, pre, late_plain);
-    plain = hn::IfThenElse(far, hn::Mul(late_plain, scale), plain);
-    return {hn::IfThenElse(far, hn::Mul(late.hi, scale), result.hi),
-            hn::IfThenElse(far, hn::Mul(late.lo, scale), result.lo)};
+  // Recalculates the lanes `far` of `early`, with the scale applied at the end.
+  static HWY_NOINLINE Values ScaleLate(M far, const Values& early, Pair x, const Centre& c, const PositionScale& pre) {
+    Centre unscaled = c;
+    unscaled.scale = Set(1.0);
+    const Values late = Scaled(x, unscaled, pre);
+    const auto choose = [&](V of_late, V of_early)
+                            HWY_ATTR { return hn::IfThenElse(far, hn::Mul(of_late, c.scale), of_early); };
+    return {{choose(late.pairs.hi, early.pairs.hi), choose(late.pairs.lo, early.pairs.lo)},
+            choose(late.plain, early.plain)};
   }
   static HWY_INLINE V Normalise(V x, V lo, const Centre& c, const PositionScale& pre) {
-    V plain;
-    const Pair value = Pairs(x, lo, c, pre, plain);
-    return Choose(value.hi, plain);
+    const Values value = Centred({x, lo}, c, pre);
+    return Choose(value.pairs.hi, value.plain);
   }
   static HWY_INLINE V Affine(V x, V lo, const Centre& c, const PositionScale& pre, V w, V b) {
-    V plain;
-    const Pair value = Pairs(x, lo, c, pre, plain);
-    const Pair scaled = TwoProduct(value.hi, w);
+    const Values value = Centred({x, lo}, c, pre);
+    const Pair scaled = TwoProduct(value.pairs.hi, w);
     const Pair sum = TwoSum(scaled.hi, b);
-    const V paired = hn::Add(sum.hi, hn::Add(sum.lo, Fma(value.lo, w, scaled.lo)));
-    return Choose(paired, hn::Add(hn::Mul(plain, w), b));
+    const V paired = hn::Add(sum.hi, hn::Add(sum.lo, Fma(value.pairs.lo, w, scaled.lo)));
+    return Choose(paired, hn::Add(hn::Mul(value.plain, w), b));
   }
 };
 
@@ -148,14 +152,18 @@ void ApplyNarrow(T tag, const ApplySpan& span) {
   if (span.statistics_per_column) {
     return span.in_f32 ? ApplyColumnsAs<float>(tag, span) : ApplyColumnsAs<double>(tag, span);
   }
-  const Form form = FormOf(tag, span.centring, *span.statistics, span.in_f32, span.parameters,
-                           span.parameters_per_column, span.may_be_nan);
+  const int64_t run = span.parameter_run == 0 ? span.columns : span.parameter_run;
+  const RowTask<T> task = {.x = static_cast<const typename T::Storage*>(span.x.data),
+                           .y = static_cast<typename T::Storage*>(span.y),
+                           .n = run,
+                           .parameters = &span.parameters,
+                           .per_element = span.parameters_per_column,
+                           .caching = {span.stream, span.prefetch},
+                           .pieces = {span.positions, span.stride, span.columns / run}};
+  const Form form = FormOf(task, span.centring, *span.statistics, span.in_f32, span.may_be_nan);
   GroupStatistics statistics = *span.statistics;
   Prepare(form, &statistics);
-  const int64_t run = span.parameter_run == 0 ? span.columns : span.parameter_run;
-  ApplyElements(tag, static_cast<const typename T::Storage*>(span.x.data), static_cast<typename T::Storage*>(span.y),
-                run, {span.positions, span.stride, span.columns / run}, statistics, span.in_f32, form, span.parameters,
-                span.parameters_per_column, span.may_be_nan, {span.stream, span.prefetch});
+  ApplyElements(tag, task, statistics, {form, span.in_f32, span.may_be_nan});
 }
 
 void Apply(const ApplySpan& span) {

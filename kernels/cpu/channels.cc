@@ -111,10 +111,10 @@ HWY_INLINE PairSums SumLong(T tag, TypeTag<Real> type, const typename T::Storage
     return SumInTurns(tag, type, x, n, shift);
   } else {
     constexpr TypeTag<NarrowSums<Real>> kSums;
-    const RowChunks chunk = {.x = {DType::kF32, x}};  // whatever T is: SumChunk reads no dtype
-    if (shift != 0) return SumChunk<Statistic::kMeanVariance, true>(tag, kSums, chunk, 1, n, shift, 1);
+    const RowChunks chunk = {.x = {DType::kF32, x}, .n = n};  // whatever T is: SumChunk reads no dtype
+    if (shift != 0) return SumChunk<Statistic::kMeanVariance, true>(tag, kSums, chunk, shift, 1);
     if constexpr (std::is_same_v<T, F32>) return SumInTurns(tag, type, x, n, 0);
-    return SumChunk<Statistic::kMeanVariance, false>(tag, kSums, chunk, 1, n, 0, 1);
+    return SumChunk<Statistic::kMeanVariance, false>(tag, kSums, chunk, 0, 1);
   }
 }
 

@@ -18,6 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace normd {
 namespace HWY_NAMESPACE {
 using cpu::ColumnBlock;
+using cpu::GivenNumbers;
 using cpu::PositionScale;
 
 // The number of vectors of columns that one sweep over the positions keeps in registers.
@@ -247,13 +248,14 @@ void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes) {
   }
 }
 
-// GivenStatistics() of a vector of groups, where elements are calculated in f64. `mean` may be null.
-HWY_INLINE StatisticsLanes GivenLanes(const DivisorRule& rule, const double* mean, V variance) {
+// GivenStatistics() of the vector of groups from group `i` on, where elements are calculated in f64.
+HWY_INLINE StatisticsLanes GivenLanes(const DivisorRule& rule, const GivenNumbers& numbers, int64_t i) {
   const V infinity = Set(std::numeric_limits<double>::infinity());
-  V inverse = InverseDivisors<false>(rule, variance);
+  V inverse = InverseDivisors<false>(rule, hn::LoadU(d, numbers.variance + i));
   const V for_infinity = Set(Factor(rule, std::numeric_limits<double>::infinity()));
   inverse = hn::IfThenElse(hn::Eq(inverse, infinity), for_infinity, inverse);
-  const V shift = mean == nullptr ? Set(GroupStatistics().shift) : CentringShifts(hn::LoadU(d, mean));
+  const bool centred = numbers.mean != nullptr;
+  const V shift = centred ? CentringShifts(hn::LoadU(d, numbers.mean + i)) : Set(GroupStatistics().shift);
   return {shift, Zero(), inverse};
 }
 
@@ -270,19 +272,18 @@ HWY_INLINE void SplitGiven(M fit, bool fast, V variance, StatisticsLanes* lanes)
 }
 
 // Fills `groups`. Returns whether all of them are calculated in the same type.
-bool FillGiven(const DivisorRule& rule, const double* mean, const double* variance, int64_t n, Precision precision,
-               bool is_16bit, cpu::GivenGroups* groups) {
-  const bool centred = mean != nullptr;
+bool FillGiven(const DivisorRule& rule, const GivenNumbers& numbers, Precision precision, bool is_16bit,
+               cpu::GivenGroups* groups) {
+  const bool centred = numbers.mean != nullptr;
   const bool in_fast = precision == Precision::kFast && centred;
   bool all_fit = true, any_fits = false;
-  for (int64_t at = 0; at < n; at += kLanes) {
-    const int64_t i = HWY_MIN(at, n - kLanes);  // the last vector repeats groups of the one before it
-    const V v = hn::LoadU(d, variance + i);
-    StatisticsLanes lanes = GivenLanes(rule, centred ? mean + i : nullptr, v);
+  for (int64_t at = 0; at < numbers.n; at += kLanes) {
+    const int64_t i = HWY_MIN(at, numbers.n - kLanes);  // the last vector repeats groups of the one before it
+    StatisticsLanes lanes = GivenLanes(rule, numbers, i);
     const M fit = lanes.FitF32();
     all_fit = all_fit && hn::AllTrue(d, fit);
     any_fits = any_fits || !hn::AllFalse(d, fit);
-    if (centred && (in_fast || is_16bit)) SplitGiven(fit, in_fast, v, &lanes);
+    if (centred && (in_fast || is_16bit)) SplitGiven(fit, in_fast, hn::LoadU(d, numbers.variance + i), &lanes);
     groups->has_delta = groups->has_delta || !hn::AllTrue(d, hn::Eq(lanes.delta, Zero()));
     hn::StoreU(lanes.shift, d, groups->shift.data() + i);
     hn::StoreU(lanes.delta, d, groups->delta.data() + i);
@@ -329,13 +330,13 @@ FinishedStatistics GivenGroups::At(int64_t group) const {
   return finished;
 }
 
-std::optional<GivenGroups> PrepareGiven(const DivisorRule& rule, const double* mean, const double* variance, int64_t n,
-                                        Precision precision, bool is_16bit) {
-  if (n < HWY_DYNAMIC_DISPATCH(LanesOfGiven)()) return std::nullopt;
-  const auto size = static_cast<size_t>(n);
+std::optional<GivenGroups> PrepareGiven(const DivisorRule& rule, const GivenNumbers& numbers, Precision precision,
+                                        bool is_16bit) {
+  if (numbers.n < HWY_DYNAMIC_DISPATCH(LanesOfGiven)()) return std::nullopt;
+  const auto size = static_cast<size_t>(numbers.n);
   GivenGroups groups = {
       .shift = std::vector<double>(size), .delta = std::vector<double>(size), .inverse = std::vector<double>(size)};
-  const bool alike = HWY_DYNAMIC_DISPATCH(FillGiven)(rule, mean, variance, n, precision, is_16bit, &groups);
+  const bool alike = HWY_DYNAMIC_DISPATCH(FillGiven)(rule, numbers, precision, is_16bit, &groups);
   return alike ? std::optional(std::move(groups)) : std::nullopt;
 }
 }  // namespace normd::cpu

@@ -32,7 +32,7 @@ HWY_INLINE float ExactElement(double x, const GroupStatistics& s, double w, doub
 // Replaces results in f32 that are not finite, because f32 may have overflowed on the way: `exact(lane)` is the right
 // value.
 template <typename Exact>
-HWY_INLINE Vector<float> MendNonFinite(Vector<float> y, int64_t count, Exact exact) {
+HWY_INLINE Vector<float> RecalculateNonFinite(Vector<float> y, int64_t count, Exact exact) {
   const Tag<float> tag;
   const auto finite = hn::Eq(hn::Sub(y, y), hn::Zero(tag));
   if (HWY_LIKELY(hn::AllTrue(tag, finite))) return y;
@@ -126,17 +126,61 @@ enum class Form : uint8_t {
 template <Form kForm>
 using FormTag = std::integral_constant<Form, kForm>;
 
+// How the elements of a group are calculated.
+struct Way {
+  Form form = Form::kPlain;
+  bool in_f32 = false;  // else in f64
+  bool may_be_nan = true;
+
+  bool operator==(const Way&) const = default;
+};
+
+// How a kernel uses the caches: see the fields of ApplySpan.
+struct Caching {
+  bool stream = false;
+  int64_t prefetch = 0;
+};
+
+// Pieces of a row, or of a group, that have the same parameters, `stride` elements apart. Each of them is `runs` runs
+// of elements, one after the other, which have one w and b each if there are several.
+struct Pieces {
+  int64_t count = 1;
+  int64_t stride = 0;
+  int64_t runs = 1;
+};
+
+// The elements of a row, or of pieces of one group, with their parameters. Borrows.
+template <typename T>
+struct RowTask {
+  const typename T::Storage* x = nullptr;
+  typename T::Storage* y = nullptr;  // may be x
+  int64_t n = 0;                     // the elements of a row, or of a run of a piece
+  const cpu::Parameters* parameters = nullptr;
+  bool per_element = true;  // one w and b for each element; false: one for all, or for each run
+  Caching caching;
+  Pieces pieces;
+
+  // The same for the row that begins at element `index`.
+  HWY_INLINE RowTask At(int64_t index) const {
+    RowTask task = *this;
+    task.x += index;
+    task.y += index;
+    return task;
+  }
+};
+
 // The form for a group in rows. It depends on the group and its parameters alone.
 template <typename T>
-HWY_INLINE Form FormOf(T /*tag*/, Centring centring, const GroupStatistics& s, bool in_f32,
-                       const cpu::Parameters& parameters, bool per_element, bool may_be_nan) {
+HWY_INLINE Form FormOf(const RowTask<T>& task, Centring centring, const GroupStatistics& s, bool in_f32,
+                       bool may_be_nan) {
+  const cpu::Parameters& parameters = *task.parameters;
   if (centring == Centring::kNone) {
     const bool pairs = std::is_same_v<T, F32> && !in_f32 && !may_be_nan && parameters.equal_f32 &&
                        parameters.bias == nullptr && FitF32(s);
     return pairs ? Form::kPairs : Form::kPlain;
   }
   const bool once = centring == Centring::kOnce;
-  if (!per_element && !parameters.absent()) return once ? Form::kScaledOnce : Form::kScaledTwice;
+  if (!task.per_element && !parameters.absent()) return once ? Form::kScaledOnce : Form::kScaledTwice;
   if (!in_f32 && Folds(s)) return Form::kFolded;
   return once ? Form::kOnce : Form::kTwice;
 }
@@ -196,12 +240,6 @@ struct GroupLanes {
   }
 };
 
-// How a kernel uses the caches: see the fields of ApplySpan.
-struct Caching {
-  bool stream = false;
-  int64_t prefetch = 0;
-};
-
 // The elements of a cache line.
 template <typename Storage>
 inline constexpr int64_t kLineElements = 64 / sizeof(Storage);
@@ -216,14 +254,6 @@ HWY_INLINE void FetchAhead(const Storage* x, const Storage* y, int64_t prefetch,
   hwy::Prefetch(x + prefetch);
   if (!stream) hwy::Prefetch(y + kStoresAhead);
 }
-
-// Pieces of a row, or of a group, that have the same parameters, `stride` elements apart. Each of them is `runs` runs
-// of elements, one after the other, which have one w and b each if there are several.
-struct Pieces {
-  int64_t count = 1;
-  int64_t stride = 0;
-  int64_t runs = 1;
-};
 
 // Calls vectors(i, store) for the whole vectors of n elements of y and part(i, count) for the elements around them.
 // `caching.stream`: whole vectors are written past the caches, from the first aligned address on.
@@ -257,17 +287,23 @@ HWY_INLINE void ForVectors(T /*tag*/, const typename T::Storage* x, const typena
   if (i < n) part(i, n - i);
 }
 
-// Applies a row of n elements, or pieces of one group. y may be x.
+// Applies a row, or pieces of one group.
 template <typename Real, Form kForm, bool kMayBeNan, typename T>
-void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
-              const GroupStatistics& s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
+void ApplyRow(T tag, const RowTask<T>& task, const GroupStatistics& s) {
+  // Copies, so that the compiler knows that a store to y does not change them.
+  const cpu::Parameters& parameters = *task.parameters;
+  const bool per_element = task.per_element;
+  const Pieces pieces = task.pieces;
+  const Caching caching = task.caching;
+  const int64_t n = task.n;
+  const auto* x = task.x;
+  auto* y = task.y;
   const Raw<T, Floats<Real>> bits;
   constexpr int64_t kStep = kLanesOf<Real>;
   const GroupLanes<Real, kForm> lanes(s, 1);
   // An absent b is -0, which leaves every value as it is, zeros included.
   const RowParameter<Real> w(WeightOf<Real>(parameters), per_element, 1);
   const RowParameter<Real> b(BiasOf<Real>(parameters), per_element, static_cast<Real>(-0.0));
-  // Copies, so that the compiler knows that a store to y does not change them.
   const Real* const weights = w.values;
   const Real* const biases = b.values;
   const int64_t weight_step = w.step;
@@ -276,7 +312,7 @@ void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64
                           int64_t count) HWY_ATTR {
     auto floats = Demote<kMayBeNan>(lanes.Element(value, weight, bias));
     if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
-      floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
+      floats = RecalculateNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
         return ExactElement(ElementAt(tag, x + i + lane), s, At(parameters.weight, per_element, i + lane, 1),
                             At(parameters.bias, per_element, i + lane, -0.0));
       });
@@ -302,8 +338,13 @@ void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64
 
 // Applies pieces of one group whose parameters are one w and b for each run of n elements.
 template <typename Real, Form kForm, bool kMayBeNan, typename T>
-void ApplyScaledRuns(T tag, const typename T::Storage* x_of_group, typename T::Storage* y_of_group, int64_t n,
-                     Pieces pieces, const GroupStatistics& s, const cpu::Parameters& parameters, Caching caching) {
+void ApplyScaledRuns(T tag, const RowTask<T>& task, const GroupStatistics& s) {
+  const cpu::Parameters& parameters = *task.parameters;
+  const Pieces pieces = task.pieces;
+  const Caching caching = task.caching;
+  const int64_t n = task.n;
+  const auto* const x_of_group = task.x;
+  auto* const y_of_group = task.y;
   const Raw<T, Floats<Real>> bits;
   constexpr int64_t kStep = kLanesOf<Real>;
   for (int64_t run = 0; run < pieces.runs; ++run) {
@@ -317,7 +358,7 @@ void ApplyScaledRuns(T tag, const typename T::Storage* x_of_group, typename T::S
       const auto result = [&](Vector<Real> value, int64_t i, int64_t count) HWY_ATTR {
         auto floats = Demote<kMayBeNan>(lanes.Element(value, bias, bias));
         if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
-          floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
+          floats = RecalculateNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
             return ExactElement(ElementAt(tag, x + i + lane), s, weight, b);
           });
         }
@@ -332,19 +373,19 @@ void ApplyScaledRuns(T tag, const typename T::Storage* x_of_group, typename T::S
   }
 }
 
-// Applies one row of n elements, or pieces of one group, whose statistics are prepared. Several runs are for the scaled
+// Applies a row, or pieces of one group, whose statistics are prepared for the form. Several runs are for the scaled
 // forms only. Compiled by apply.cc alone, because its loops for each type and instruction set keep the compiler busy
 // for seconds. Forms that are rare in f64 have no loop without checks for NaN.
 template <typename T>
-void ApplyElements(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
-                   const GroupStatistics& s, bool in_f32, Form form, const cpu::Parameters& parameters,
-                   bool per_element, bool may_be_nan, Caching caching) {
+void ApplyElements(T tag, const RowTask<T>& task, const GroupStatistics& s, Way way) {
+  const bool in_f32 = way.in_f32;
+  const bool may_be_nan = way.may_be_nan;
   const auto apply = [&](auto real, auto of_form, auto nan) HWY_ATTR {
     constexpr Form kForm = decltype(of_form)::value;
     if constexpr (kForm == Form::kScaledOnce || kForm == Form::kScaledTwice) {
-      ApplyScaledRuns<decltype(real), kForm, decltype(nan)::value>(tag, x, y, n, pieces, s, parameters, caching);
+      ApplyScaledRuns<decltype(real), kForm, decltype(nan)::value>(tag, task, s);
     } else {
-      ApplyRow<decltype(real), kForm, decltype(nan)::value>(tag, x, y, n, pieces, s, parameters, per_element, caching);
+      ApplyRow<decltype(real), kForm, decltype(nan)::value>(tag, task, s);
     }
   };
   const auto checked = [&](auto real, auto of_form) HWY_ATTR { apply(real, of_form, std::true_type()); };
@@ -359,7 +400,7 @@ void ApplyElements(T tag, const typename T::Storage* x, typename T::Storage* y, 
       checked(double(), of_form);  // 16-bit elements out of the range of f32
     }
   };
-  switch (form) {
+  switch (way.form) {
     case Form::kPlain:
       return in_f32 ? either(float(), FormTag<Form::kPlain>()) : checked(double(), FormTag<Form::kPlain>());
     case Form::kOnce:
@@ -378,8 +419,7 @@ void ApplyElements(T tag, const typename T::Storage* x, typename T::Storage* y, 
   }
 }
 template <typename T>
-using ApplyElementsFunction = void(T, const typename T::Storage*, typename T::Storage*, int64_t, Pieces,
-                                   const GroupStatistics&, bool, Form, const cpu::Parameters&, bool, bool, Caching);
+using ApplyElementsFunction = void(T, const RowTask<T>&, const GroupStatistics&, Way);
 extern template ApplyElementsFunction<F32> ApplyElements<F32>;
 extern template ApplyElementsFunction<F16> ApplyElements<F16>;
 extern template ApplyElementsFunction<BF16> ApplyElements<BF16>;
@@ -405,9 +445,13 @@ struct RowStatistics {
 // What ApplyRowPairs says. Without kAhead nothing is fetched ahead: to ask in each turn of the loop would cost it
 // registers.
 template <typename Real, Form kForm, bool kMayBeNan, bool kAhead, typename T>
-void ApplyRowPairsOf(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
-                     const RowStatistics& statistics, const cpu::Parameters& parameters, bool per_element,
-                     int64_t prefetch) {
+void ApplyRowPairsOf(T tag, const RowTask<T>& task, int64_t rows, const RowStatistics& statistics) {
+  const cpu::Parameters& parameters = *task.parameters;
+  const bool per_element = task.per_element;
+  const int64_t prefetch = kAhead ? task.caching.prefetch : 0;
+  const int64_t n = task.n;
+  const auto* x = task.x;
+  auto* y = task.y;
   const Raw<T, Floats<Real>> bits;
   constexpr int64_t kStep = kLanesOf<Real>;
   constexpr int64_t kLine = kLineElements<typename T::Storage>;
@@ -427,7 +471,7 @@ void ApplyRowPairsOf(T tag, const typename T::Storage* x, typename T::Storage* y
       constexpr bool kSecond = decltype(of_second)::value;
       auto floats = Demote<kMayBeNan>((kSecond ? second : first).Element(value, weight, bias));
       if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
-        floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
+        floats = RecalculateNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
           const int64_t i = at + lane - (kSecond ? n : 0);
           return ExactElement(ElementAt(tag, x + at + lane), statistics.At(kSecond ? row + 1 : row),
                               At(parameters.weight, per_element, i, 1), At(parameters.bias, per_element, i, -0.0));
@@ -462,8 +506,8 @@ void ApplyRowPairsOf(T tag, const typename T::Storage* x, typename T::Storage* y
             // Calls, because loops that mend would take registers from this one.
             const cpu::Parameters here = per_element ? parameters.At(i) : parameters;
             const auto careful = [&](int64_t of_row, int64_t at) HWY_ATTR {
-              ApplyElements(tag, x + at, y + at, 2 * kStep, {}, statistics.At(of_row), true, kForm, here, per_element,
-                            true, {});
+              const RowTask<T> part = {x + at, y + at, 2 * kStep, &here, per_element};
+              ApplyElements(tag, part, statistics.At(of_row), {kForm, true, true});
             };
             careful(row, i);
             careful(row + 1, n + i);
@@ -499,19 +543,18 @@ void ApplyRowPairsOf(T tag, const typename T::Storage* x, typename T::Storage* y
   }
 }
 
-// Applies an even number of adjacent rows of n elements. Two rows share the loads of the parameters. y may be x.
+// Applies `rows` adjacent rows, an even number, of which `task` is the first. Two rows share the loads of the
+// parameters.
 template <typename Real, Form kForm, bool kMayBeNan, typename T>
-HWY_INLINE void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
-                              const RowStatistics& statistics, const cpu::Parameters& parameters, bool per_element,
-                              int64_t prefetch) {
+HWY_INLINE void ApplyRowPairs(T tag, const RowTask<T>& task, int64_t rows, const RowStatistics& statistics) {
   // Measured: elements in f64 that may be NaN (pRMSNorm's) take 4 % longer in a loop of their own.
   constexpr bool kOneLoop = kMayBeNan && std::is_same_v<Real, double>;
   if constexpr (!kOneLoop) {
-    if (prefetch == 0) {
-      return ApplyRowPairsOf<Real, kForm, kMayBeNan, false>(tag, x, y, n, rows, statistics, parameters, per_element, 0);
+    if (task.caching.prefetch == 0) {
+      return ApplyRowPairsOf<Real, kForm, kMayBeNan, false>(tag, task, rows, statistics);
     }
   }
-  ApplyRowPairsOf<Real, kForm, kMayBeNan, true>(tag, x, y, n, rows, statistics, parameters, per_element, prefetch);
+  ApplyRowPairsOf<Real, kForm, kMayBeNan, true>(tag, task, rows, statistics);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -84,7 +84,7 @@ HWY_INLINE void StoreColumns(T tag, const cpu::ApplySpan& span, Vector<Real> val
   const Raw<T, Floats<Real>> bits;
   auto floats = Demote<kMayBeNan>(value);
   if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
-    floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
+    floats = RecalculateNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
       return ExactElementAt(span, column + lane, span.parameters_per_column, ElementAt(tag, x + lane));
     });
   }
@@ -302,7 +302,7 @@ void ApplyPositions(T tag, const cpu::ApplySpan& span) {
     const auto careful = [&](Vector<Real> value) HWY_ATTR {
       auto floats = Demote<kMayBeNan>(lanes.Element(value));
       if constexpr (kMayBeNan && kIsFloat) {
-        floats = MendNonFinite(floats, kStep, [&](int64_t lane) HWY_ATTR {
+        floats = RecalculateNonFinite(floats, kStep, [&](int64_t lane) HWY_ATTR {
           HWY_ALIGN float elements[kStep];
           hn::Store(value, Tag<float>(), elements);
           return ExactElementAt(span, p, true, elements[lane]);

@@ -47,11 +47,17 @@ struct RowChunks {
   int64_t mask_stride = 0;
 };
 
-// Writes sums[chunk] for the chunks [begin, end), in the order of summation_order.h: the sums of d = x * scale - shift
-// and of d squared (kMeanVariance), of (x * scale) squared, or of |x * scale|. `scale` is a power of two and is used
-// for f64 only. kFast sums narrow elements in f32.
-void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& rows, int64_t begin, int64_t end,
-                     double shift, double scale, PairSums* sums);
+// What is summed of each element: d = x * scale - shift and d squared (kMeanVariance), (x * scale) squared, or
+// |x * scale|; kFast sums narrow elements in f32.
+struct Summand {
+  Statistic statistic = Statistic::kMeanVariance;
+  Precision precision = Precision::kExact;
+  double shift = 0;
+  double scale = 1;  // a power of two; used for f64 only
+};
+
+// Writes sums[chunk] for the chunks [begin, end), in the order of summation_order.h.
+void ReduceRowChunks(const Summand& summand, const RowChunks& rows, int64_t begin, int64_t end, PairSums* sums);
 
 // The shift for the first sums over elements that begin with these n >= 1: 0 or a value near the mean, see ExactShift;
 // for kFast the mean of the first order::kFastPartials elements; 0 if that is not finite. `masked`: the first element,
@@ -199,10 +205,17 @@ struct GivenGroups {
   FinishedStatistics At(int64_t group) const;
 };
 
-// Prepares `n` groups at once, in a few cycles for each: calls of inference may have more groups than positions. `mean`
-// may be null. Absent where the groups are not all calculated in the same type, and where they are too few to gain.
-std::optional<GivenGroups> PrepareGiven(const DivisorRule& rule, const double* mean, const double* variance, int64_t n,
-                                        Precision precision, bool is_16bit);
+// The given numbers of n groups.
+struct GivenNumbers {
+  const double* mean = nullptr;  // null: nothing is subtracted
+  const double* variance = nullptr;
+  int64_t n = 0;
+};
+
+// Prepares the groups at once, in a few cycles for each: calls of inference may have more groups than positions. Absent
+// where the groups are not all calculated in the same type, and where they are too few to gain.
+std::optional<GivenGroups> PrepareGiven(const DivisorRule& rule, const GivenNumbers& numbers, Precision precision,
+                                        bool is_16bit);
 
 // ---- Both passes, adjacent rows ----
 
@@ -291,11 +304,18 @@ void FlushStreams();
 
 // ---- Elementwise ----
 
-// h[i] = x[i] + scale * r[i] for n elements, rounded once to x's dtype (ROUND_FIRST). `h` has x's dtype, `r` any.
-void AddResidualRounded(const Elements& x, const Elements& r, double scale, int64_t n, void* h);
+// The sums x[i] + scale * r[i] of n elements. `r` may have another dtype than x.
+struct ResidualSum {
+  Elements x, r;
+  double scale = 1;
+  int64_t n = 0;
+};
+
+// h[i] = the sum, rounded once to x's dtype (ROUND_FIRST). `h` has x's dtype.
+void AddResidualRounded(const ResidualSum& sum, void* h);
 
 // The same kept wide (KEEP_WIDE): hi[i] + lo[i] for f64 x, hi[i] for narrower x, where `lo` is null.
-void AddResidualWide(const Elements& x, const Elements& r, double scale, int64_t n, double* hi, double* lo);
+void AddResidualWide(const ResidualSum& sum, double* hi, double* lo);
 
 // y[i] = x[i] as f64, exactly.
 void ConvertToF64(const Elements& x, int64_t n, double* y);

@@ -12,6 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace normd {
 namespace HWY_NAMESPACE {
 using cpu::Elements;
+using cpu::ResidualSum;
 
 // The elements of the residual pass through a small f64 buffer, so that a pair of dtypes needs no kernel of its own.
 inline constexpr int64_t kTileElements = 512;
@@ -58,7 +59,10 @@ HWY_INLINE V RoundedSum(T tag, V x, V r, V scale) {
 }
 HWY_INLINE V RoundedSum(F64, V x, V r, V scale) { return Fma(scale, r, x); }
 
-void AddResidualRounded(const Elements& x, const Elements& r, double scale, int64_t n, void* h) {
+void AddResidualRounded(const ResidualSum& residual, void* h) {
+  const Elements& x = residual.x;
+  const int64_t n = residual.n;
+  const V scale = Set(residual.scale);
   WithElementType(x.dtype, [&](auto tag, auto /*sums*/) HWY_ATTR {
     using Storage = typename decltype(tag)::Storage;
     const auto* HWY_RESTRICT data = static_cast<const Storage*>(x.data);
@@ -66,34 +70,35 @@ void AddResidualRounded(const Elements& x, const Elements& r, double scale, int6
     HWY_ALIGN double tile[kTileElements];
     for (int64_t begin = 0; begin < n; begin += kTileElements) {
       const int64_t size = HWY_MIN(kTileElements, n - begin);
-      HWY_NAMESPACE::ConvertToF64(r.At(begin), size, tile);
+      HWY_NAMESPACE::ConvertToF64(residual.r.At(begin), size, tile);
       for (int64_t i = 0; i < size; i += kLanes) {
         const int64_t count = HWY_MIN(kLanes, size - i);
-        const V sum =
-            RoundedSum(tag, LoadUpTo(tag, data + begin + i, count), LoadUpTo(F64(), tile + i, count), Set(scale));
+        const V sum = RoundedSum(tag, LoadUpTo(tag, data + begin + i, count), LoadUpTo(F64(), tile + i, count), scale);
         StoreUpTo(tag, sum, out + begin + i, count);
       }
     }
   });
 }
 
-void AddResidualWide(const Elements& x, const Elements& r, double scale, int64_t n, double* hi, double* lo) {
+void AddResidualWide(const ResidualSum& residual, double* hi, double* lo) {
+  const int64_t n = residual.n;
+  const V scale = Set(residual.scale);
   HWY_ALIGN double x_tile[kTileElements];
   HWY_ALIGN double r_tile[kTileElements];
   for (int64_t begin = 0; begin < n; begin += kTileElements) {
     const int64_t size = HWY_MIN(kTileElements, n - begin);
-    HWY_NAMESPACE::ConvertToF64(x.At(begin), size, x_tile);
-    HWY_NAMESPACE::ConvertToF64(r.At(begin), size, r_tile);
+    HWY_NAMESPACE::ConvertToF64(residual.x.At(begin), size, x_tile);
+    HWY_NAMESPACE::ConvertToF64(residual.r.At(begin), size, r_tile);
     for (int64_t i = 0; i < size; i += kLanes) {
       const int64_t count = HWY_MIN(kLanes, size - i);
       const V value = LoadUpTo(F64(), x_tile + i, count);
       const V addend = LoadUpTo(F64(), r_tile + i, count);
-      const V plain = Fma(Set(scale), addend, value);
+      const V plain = Fma(scale, addend, value);
       if (lo == nullptr) {
         StoreUpTo(F64(), plain, hi + begin + i, count);
         continue;
       }
-      const Pair product = TwoProduct(Set(scale), addend);
+      const Pair product = TwoProduct(scale, addend);
       const Pair sum = TwoSum(value, product.hi);
       const Pair total = Renormalise(sum.hi, hn::Add(sum.lo, product.lo));
       const M finite = hn::Eq(hn::Sub(total.hi, total.hi), Zero());
@@ -120,11 +125,9 @@ void ConvertToF64(const Elements& x, int64_t n, double* y) { HWY_DYNAMIC_DISPATC
 void ConvertFromF64(const double* x, int64_t n, DType dtype, void* y) {
   HWY_DYNAMIC_DISPATCH(ConvertFromF64)(x, n, dtype, y);
 }
-void AddResidualRounded(const Elements& x, const Elements& r, double scale, int64_t n, void* h) {
-  HWY_DYNAMIC_DISPATCH(AddResidualRounded)(x, r, scale, n, h);
-}
-void AddResidualWide(const Elements& x, const Elements& r, double scale, int64_t n, double* hi, double* lo) {
-  HWY_DYNAMIC_DISPATCH(AddResidualWide)(x, r, scale, n, hi, lo);
+void AddResidualRounded(const ResidualSum& sum, void* h) { HWY_DYNAMIC_DISPATCH(AddResidualRounded)(sum, h); }
+void AddResidualWide(const ResidualSum& sum, double* hi, double* lo) {
+  HWY_DYNAMIC_DISPATCH(AddResidualWide)(sum, hi, lo);
 }
 }  // namespace normd::cpu
 #endif  // HWY_ONCE

@@ -37,8 +37,8 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> type, const RowBlock& block, 
     if constexpr (kInTurns) {
       return SumInTurns(tag, type, x + at, n, shift);
     } else {
-      return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = {block.x.dtype, x + at}}, 1, n, shift,
-                                         1);
+      const RowChunks chunk = {.x = {block.x.dtype, x + at}, .n = n};
+      return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), chunk, shift, 1);
     }
   };
   // What FoldChunks does: with another lambda between them, f32 rows of EXACT take 2 % longer. As many wait as the
@@ -70,7 +70,7 @@ HWY_NOINLINE FinishedStatistics CarefulRow(T tag, const RowBlock& block, int64_t
     PairSums sums[RowBlock::kMaxChunks];
     const int64_t chunks = order::RowChunks(block.counted);
     const RowChunks whole = {.x = block.x.At(row * block.n), .n = block.counted};
-    HWY_NAMESPACE::ReduceRowChunks(block.statistic, precision, whole, 0, chunks, shift, 1, sums);
+    HWY_NAMESPACE::ReduceRowChunks({block.statistic, precision, shift}, whole, 0, chunks, sums);
     order::PairwiseFold(sums, chunks, 1, AddPlain);
     return sums[0];
   };
@@ -189,31 +189,56 @@ HWY_INLINE bool FinishUniformRows(const RowBlock& block, BlockSums* sums, RowSta
   return hn::AllTrue(d, uniform);
 }
 
+// Row 0 of a block for the apply pass.
+template <typename T>
+HWY_INLINE RowTask<T> TaskOf(T /*tag*/, const RowBlock& block) {
+  return {.x = static_cast<const typename T::Storage*>(block.x.data),
+          .y = static_cast<typename T::Storage*>(block.y),
+          .n = block.n,
+          .parameters = &block.parameters,
+          .per_element = block.per_element,
+          .caching = {block.stream, block.prefetch}};
+}
+
 // Applies two adjacent rows that are calculated in the same way, if that is one of the ways that are worth a loop.
 template <Statistic kStatistic, typename T>
-HWY_INLINE bool ApplyTwoRows(T tag, Form form, bool in_f32, const typename T::Storage* x, typename T::Storage* y,
-                             const RowBlock& block, const FinishedStatistics* results) {
+HWY_INLINE bool ApplyTwoRows(T tag, const RowTask<T>& task, Way way, const FinishedStatistics* results) {
   RowStatistics both;
   both.Set(0, results[0].statistics);
   both.Set(1, results[1].statistics);
   const auto apply = [&](auto of_form, auto real) HWY_ATTR {
-    ApplyRowPairs<decltype(real), decltype(of_form)::value, false>(tag, x, y, block.n, 2, both, block.parameters,
-                                                                   block.per_element, block.prefetch);
+    ApplyRowPairs<decltype(real), decltype(of_form)::value, false>(tag, task, 2, both);
     return true;
   };
+  const Form form = way.form;
   if constexpr (kStatistic == Statistic::kMeanVariance) {
-    if (in_f32 && form == Form::kOnce) return apply(FormTag<Form::kOnce>(), float());
-    if (in_f32 && form == Form::kTwice) return apply(FormTag<Form::kTwice>(), float());
+    if (way.in_f32 && form == Form::kOnce) return apply(FormTag<Form::kOnce>(), float());
+    if (way.in_f32 && form == Form::kTwice) return apply(FormTag<Form::kTwice>(), float());
     if constexpr (std::is_same_v<T, F32>) {
       if (form == Form::kFolded) return apply(FormTag<Form::kFolded>(), double());
     }
   } else {
-    if (in_f32 && form == Form::kPlain) return apply(FormTag<Form::kPlain>(), float());
+    if (way.in_f32 && form == Form::kPlain) return apply(FormTag<Form::kPlain>(), float());
     if constexpr (std::is_same_v<T, F32>) {
       if (form == Form::kPairs) return apply(FormTag<Form::kPairs>(), float());
     }
   }
   return false;
+}
+
+// Applies rows that are finished and prepared, two at once where their ways allow that.
+template <Statistic kStatistic, typename T>
+HWY_INLINE void ApplyAnyRows(T tag, const RowBlock& block, const Way* ways, const FinishedStatistics* results) {
+  const RowTask<T> first = TaskOf(tag, block);
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const RowTask<T> task = first.At(row * block.n);
+    if (!block.stream && row + 1 < block.rows && !ways[row].may_be_nan && ways[row + 1] == ways[row] &&
+        ApplyTwoRows<kStatistic>(tag, task, ways[row], results + row)) {
+      ++row;
+      continue;
+    }
+    ApplyElements(tag, task, results[row].statistics, ways[row]);
+  }
 }
 
 // Normalises rows in whatever forms they have, from their sums.
@@ -222,18 +247,13 @@ HWY_NOINLINE void NormaliseAnyRows(T tag, const RowBlock& block, const BlockSums
   const Statistic statistic = kStatistic == Statistic::kMeanSquare ? block.statistic : kStatistic;
   constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
   const auto n = static_cast<double>(block.counted);
-  struct Way {
-    bool may_be_nan, in_f32;
-    Form form;
-  };
+  const RowTask<T> task = TaskOf(tag, block);
   const auto way_of = [&](const FinishedStatistics& finished) {
     const bool may_be_nan = !finished.finite || !block.parameters.fit_f32 || block.counted != block.n;
     const bool in_f32 = finished.elements_in_f32 && block.parameters.fit_f32;
-    return Way{may_be_nan, in_f32,
-               FormOf(tag, CentringOf(block.statistic, finished.statistics), finished.statistics, in_f32,
-                      block.parameters, block.per_element, may_be_nan)};
+    const Centring centring = CentringOf(block.statistic, finished.statistics);
+    return Way{FormOf(task, centring, finished.statistics, in_f32, may_be_nan), in_f32, may_be_nan};
   };
-  Way ways[RowBlock::kMaxRows];
   for (int64_t row = 0; row < block.rows; ++row) {
     const double shift = kCentred ? sums.shift[row] : 0;
     if (IsLeft<kStatistic>(block.precision, shift)) {
@@ -245,6 +265,7 @@ HWY_NOINLINE void NormaliseAnyRows(T tag, const RowBlock& block, const BlockSums
                                                         {{kCentred ? sums.first[row] : 0, 0}, {sums.second[row], 0}}, n,
                                                         shift, block.precision));
   }
+  Way ways[RowBlock::kMaxRows];
   for (int64_t row = 0; row < block.rows; ++row) {
     if (results[row].shift_too_far || results[row].out_of_fast_range) {
       results[row] = CarefulRow<kStatistic>(tag, block, row);
@@ -253,22 +274,7 @@ HWY_NOINLINE void NormaliseAnyRows(T tag, const RowBlock& block, const BlockSums
     ways[row] = way_of(results[row]);
     Prepare(ways[row].form, &results[row].statistics);
   }
-  for (int64_t row = 0; row < block.rows; ++row) {
-    const FinishedStatistics& finished = results[row];
-    const auto* x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
-    auto* y = static_cast<typename T::Storage*>(block.y) + row * block.n;
-    const Way way = ways[row];
-    if (!block.stream && row + 1 < block.rows && !way.may_be_nan) {
-      const Way next = ways[row + 1];
-      if (!next.may_be_nan && next.in_f32 == way.in_f32 && next.form == way.form &&
-          ApplyTwoRows<kStatistic>(tag, way.form, way.in_f32, x, y, block, results + row)) {
-        ++row;
-        continue;
-      }
-    }
-    ApplyElements(tag, x, y, block.n, {}, finished.statistics, way.in_f32, way.form, block.parameters,
-                  block.per_element, way.may_be_nan, {block.stream, block.prefetch});
-  }
+  ApplyAnyRows<kStatistic>(tag, block, ways, results);
 }
 
 // Normalises the rows of a uniform block. Returns false, without having written y, if the block is not uniform.
@@ -280,15 +286,12 @@ HWY_INLINE bool NormaliseUniformRows(T tag, TypeTag<Real> /*type*/, const RowBlo
   RowStatistics statistics;
   if (!MayBeUniform<kForm>(block)) return false;
   if (!FinishUniformRows<kForm, kStatistic, Real, T>(block, sums, &statistics, results)) return false;
-  const auto* x = static_cast<const typename T::Storage*>(block.x.data);
-  auto* y = static_cast<typename T::Storage*>(block.y);
+  const RowTask<T> task = TaskOf(tag, block);
   const int64_t paired = block.rows / 2 * 2;
-  ApplyRowPairs<std::conditional_t<kInF64, double, float>, kForm, kMayBeNan>(
-      tag, x, y, block.n, paired, statistics, block.parameters, block.per_element, block.prefetch);
+  ApplyRowPairs<std::conditional_t<kInF64, double, float>, kForm, kMayBeNan>(tag, task, paired, statistics);
   if (paired < block.rows) {
-    ApplyElements(tag, x + paired * block.n, y + paired * block.n, block.n, {}, statistics.At(paired),
-                  !kInF64 && kForm != Form::kPairs, kForm, block.parameters, block.per_element, kMayBeNan,
-                  {false, block.prefetch});
+    constexpr Way kWay = {kForm, !kInF64 && kForm != Form::kPairs, kMayBeNan};
+    ApplyElements(tag, task.At(paired * block.n), statistics.At(paired), kWay);
   }
   return true;
 }

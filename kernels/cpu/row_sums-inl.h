@@ -82,11 +82,11 @@ HWY_INLINE DoublePair Fold(TypeTag<double> /*type*/, Pair* partials) {
 template <typename Sums>
 inline constexpr bool kMayLackShift = std::is_same_v<Sums, NarrowSums<double>>;
 
-// The sums of one chunk, see summation_order.h: `segments` segments of n elements. kGeneral: there may be a mask, a
-// shift where sums may lack one, and several segments in f32.
+// The sums of one chunk, see summation_order.h, which is all of `rows`. kGeneral: there may be a mask, a shift where
+// sums may lack one, and several segments in f32.
 template <Statistic kStatistic, bool kGeneral, typename T, typename Sums>
-HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const cpu::RowChunks& rows, int64_t segments, int64_t n,
-                             double shift_value, double scale_value) {
+HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const cpu::RowChunks& rows, double shift_value,
+                             double scale_value) {
   using Real = typename Sums::Real;
   using Value = Vector<Real>;
   const Tag<Real> real;
@@ -100,6 +100,8 @@ HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const cpu::RowChunks
   const auto* HWY_RESTRICT data = static_cast<const typename T::Storage*>(rows.x.data);
   const double* HWY_RESTRICT lows = rows.x.lo;
   const uint8_t* HWY_RESTRICT mask = rows.mask;
+  const int64_t n = rows.n;
+  const int64_t segments = rows.segments;
   const auto low = [&](int64_t at, int64_t count) HWY_ATTR {
     if constexpr (std::is_same_v<T, F64>) {
       if (lows != nullptr) return LoadUpTo(F64(), lows + at, count);
@@ -284,8 +286,8 @@ HWY_INLINE double ShiftOf(T tag, Precision precision, const typename T::Storage*
 }
 
 // The kernel of kernels.h on this instruction set, which rows.cc compiles.
-void ReduceRowChunks(Statistic statistic, Precision precision, const cpu::RowChunks& rows, int64_t begin, int64_t end,
-                     double shift, double scale, PairSums* sums);
+void ReduceRowChunks(const cpu::Summand& summand, const cpu::RowChunks& rows, int64_t begin, int64_t end,
+                     PairSums* sums);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace normd

@@ -14,53 +14,52 @@ namespace normd {
 namespace HWY_NAMESPACE {
 using cpu::Elements;
 using cpu::RowChunks;
+using cpu::Summand;
 
 template <Statistic kStatistic, typename T, typename Sums>
-void SumChunks(T tag, TypeTag<Sums> type, const RowChunks& rows, int64_t begin, int64_t end, double shift, double scale,
-               PairSums* sums) {
-  const bool shifted = kStatistic == Statistic::kMeanVariance && kMayLackShift<Sums> && shift != 0;
+void SumChunks(const Summand& summand, const RowChunks& rows, int64_t begin, int64_t end, PairSums* sums) {
+  const bool shifted = kStatistic == Statistic::kMeanVariance && kMayLackShift<Sums> && summand.shift != 0;
   if (begin >= end) return;  // a group without elements has no chunk
   order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, begin);
   for (int64_t i = begin; i < end; ++i) {
     if (i > begin) chunk = order::ChunkAfter(chunk, rows.segments, rows.n);
     RowChunks from = rows;
     from.x = rows.x.At(chunk.segment * rows.stride + chunk.at);
+    from.n = chunk.length;
+    from.segments = chunk.segments;
     if (rows.mask != nullptr) from.mask += chunk.segment * rows.mask_stride + chunk.at;
     const bool in_steps = std::is_same_v<typename Sums::Real, float> && chunk.segments > 1;
     sums[i] = rows.mask == nullptr && !shifted && !in_steps
-                  ? SumChunk<kStatistic, false>(tag, type, from, chunk.segments, chunk.length, shift, scale)
-                  : SumChunk<kStatistic, true>(tag, type, from, chunk.segments, chunk.length, shift, scale);
+                  ? SumChunk<kStatistic, false>(T(), TypeTag<Sums>(), from, summand.shift, summand.scale)
+                  : SumChunk<kStatistic, true>(T(), TypeTag<Sums>(), from, summand.shift, summand.scale);
   }
 }
 
 template <Statistic kStatistic>
-void SumChunksOf(Precision precision, const RowChunks& rows, int64_t begin, int64_t end, double shift, double scale,
-                 PairSums* sums) {
-  if (precision == Precision::kFast) {
-    WithNarrowType(rows.x.dtype, [&](auto tag) HWY_ATTR {
-      SumChunks<kStatistic>(tag, TypeTag<NarrowSums<float>>(), rows, begin, end, shift, scale, sums);
+void SumChunksOf(const Summand& summand, const RowChunks& rows, int64_t begin, int64_t end, PairSums* sums) {
+  if (summand.precision == Precision::kFast) {
+    return WithNarrowType(rows.x.dtype, [&](auto tag) HWY_ATTR {
+      SumChunks<kStatistic, decltype(tag), NarrowSums<float>>(summand, rows, begin, end, sums);
     });
-    return;
   }
   WithElementType(rows.x.dtype, [&](auto tag, auto type) HWY_ATTR {
-    SumChunks<kStatistic>(tag, type, rows, begin, end, shift, scale, sums);
+    SumChunks<kStatistic, decltype(tag), typename decltype(type)::Type>(summand, rows, begin, end, sums);
   });
 }
 
-void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& rows, int64_t begin, int64_t end,
-                     double shift, double scale, PairSums* sums) {
-  switch (statistic) {
+void ReduceRowChunks(const Summand& summand, const RowChunks& rows, int64_t begin, int64_t end, PairSums* sums) {
+  switch (summand.statistic) {
     case Statistic::kMeanVariance:
-      return SumChunksOf<Statistic::kMeanVariance>(precision, rows, begin, end, shift, scale, sums);
+      return SumChunksOf<Statistic::kMeanVariance>(summand, rows, begin, end, sums);
     case Statistic::kAbsSum:
-      return SumChunksOf<Statistic::kAbsSum>(precision, rows, begin, end, shift, scale, sums);
+      return SumChunksOf<Statistic::kAbsSum>(summand, rows, begin, end, sums);
     case Statistic::kMeanSquare:
     case Statistic::kSumSquares:
     case Statistic::kPowerSum:  // its terms are summed as kAbsSum
     case Statistic::kMaxAbs:    // has no sums
       break;
   }
-  SumChunksOf<Statistic::kMeanSquare>(precision, rows, begin, end, shift, scale, sums);
+  SumChunksOf<Statistic::kMeanSquare>(summand, rows, begin, end, sums);
 }
 
 double FirstShift(Precision precision, const Elements& x, int64_t n, bool masked) {
@@ -98,9 +97,8 @@ HWY_EXPORT(ReduceRowChunks);
 HWY_EXPORT(FirstShift);
 HWY_EXPORT(MeasureRow);
 
-void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& rows, int64_t begin, int64_t end,
-                     double shift, double scale, PairSums* sums) {
-  HWY_DYNAMIC_DISPATCH(ReduceRowChunks)(statistic, precision, rows, begin, end, shift, scale, sums);
+void ReduceRowChunks(const Summand& summand, const RowChunks& rows, int64_t begin, int64_t end, PairSums* sums) {
+  HWY_DYNAMIC_DISPATCH(ReduceRowChunks)(summand, rows, begin, end, sums);
 }
 double FirstShift(Precision precision, const Elements& x, int64_t n, bool masked) {
   return HWY_DYNAMIC_DISPATCH(FirstShift)(precision, x, n, masked);

@@ -83,9 +83,15 @@ struct Run {
 // groups of channels that PowerNorm scales, which are short.
 FinishedStatistics ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n);
 
-// The terms of kPowerSum of n f64 elements times `scale`, as pairs (high[i], low[i]). `largest` is the largest |x *
-// scale| of the group; if it is 0 or not finite, all terms are 0.
-void PowerTerms(const Elements& x, int64_t n, double scale, double largest, double p, double* high, double* low);
+// How the terms of kPowerSum are made: x is multiplied by `scale` and divided by `largest`, the largest |x * scale| of
+// the group, before it is raised to the power p.
+struct PowerScale {
+  double scale = 1;
+  double largest = 0;
+  double p = 2;
+};
+// The terms of n f64 elements as pairs (high[i], low[i]). If `largest` is 0 or not finite, all terms are 0.
+void PowerTerms(const Elements& x, int64_t n, const PowerScale& by, double* high, double* low);
 
 // Walks Pattern::kRows.
 void RunRows(const Run& run);
@@ -95,8 +101,8 @@ void RunScatteredRows(const Run& run);
 // True if the groups are adjacent channels that are small enough for blocks, whose elements RunChannels applies in the
 // order of memory.
 bool TakesChannels(const Run& run);
-// Runs the groups [begin, end), applying those of a block in the order of memory; `one` runs a group by itself
-// that is not settled (see ChannelStatistics). REQUIRES: TakesChannels(run).
+// Runs the groups [begin, end), applying those of a block in the order of memory; `one` runs a group by itself that is
+// not settled (see ChannelStatistics). REQUIRES: TakesChannels(run).
 void RunChannels(const Run& run, int64_t begin, int64_t end, absl::FunctionRef<void(int64_t)> one);
 // Walks Pattern::kColumns.
 void RunColumns(const Run& run);

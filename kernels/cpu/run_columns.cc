@@ -439,8 +439,8 @@ class ColumnTile {
     std::vector<double> low(high.size());
     for (int64_t i = 0; i < block.positions * block.columns; ++i) {
       const int64_t column = i % block.columns;
-      PowerTerms(block.x.At(i / block.columns * block.stride + column), 1, block.scale[column], block.shift[column],
-                 run_.rule.p, high.data() + i, low.data() + i);
+      PowerTerms(block.x.At(i / block.columns * block.stride + column), 1,
+                 {block.scale[column], block.shift[column], run_.rule.p}, high.data() + i, low.data() + i);
     }
     ReduceColumnBlock(Statistic::kAbsSum,
                       {.x = {DType::kF64, high.data(), low.data()},

@@ -88,12 +88,9 @@ class ResidualStream {
     run.pool.ParallelFor(plan.elements, run.Grain(1), [&](int64_t begin, int64_t end) {
       const int64_t n = end - begin;
       void* const h = rounded == nullptr ? nullptr : static_cast<char*>(rounded) + begin * SizeOf(plan.dtype);
-      if (!keep_wide) {
-        AddResidualRounded(x.At(begin), r.At(begin), job.residual_scale, n, h);
-        return;
-      }
-      AddResidualWide(x.At(begin), r.At(begin), job.residual_scale, n, hi + begin,
-                      lo == nullptr ? nullptr : lo + begin);
+      const ResidualSum sum = {x.At(begin), r.At(begin), job.residual_scale, n};
+      if (!keep_wide) return AddResidualRounded(sum, h);
+      AddResidualWide(sum, hi + begin, lo == nullptr ? nullptr : lo + begin);
       if (h != nullptr) ConvertFromF64(hi + begin, n, plan.dtype, h);  // the wide stream, rounded once
     });
     stream_ = keep_wide ? Elements{DType::kF64, hi, lo} : Elements{plan.dtype, rounded, nullptr};
@@ -161,14 +158,14 @@ void Run::Fold(PairSums* parts, int64_t n, int64_t stride) const {
   }
 }
 
-void PowerTerms(const Elements& x, int64_t n, double scale, double largest, double p, double* high, double* low) {
+void PowerTerms(const Elements& x, int64_t n, const PowerScale& by, double* high, double* low) {
   const auto* const data = static_cast<const char*>(x.data);
-  const bool has_terms = largest > 0 && std::isfinite(largest);
+  const bool has_terms = by.largest > 0 && std::isfinite(by.largest);
   for (int64_t i = 0; i < n; ++i) {
     double element = 0;
     std::memcpy(&element, data + i * SizeOf(DType::kF64), sizeof(element));  // any alignment
-    const DoublePair value = {element * scale, x.lo == nullptr ? 0 : x.lo[i] * scale};
-    const DoublePair term = has_terms ? PowerTerm(value, largest, p) : DoublePair{};
+    const DoublePair value = {element * by.scale, x.lo == nullptr ? 0 : x.lo[i] * by.scale};
+    const DoublePair term = has_terms ? PowerTerm(value, by.largest, by.p) : DoublePair{};
     high[i] = term.hi;
     low[i] = term.lo;
   }
@@ -274,7 +271,8 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
     run.x = Widened(run, reinterpret_cast<double*>(widened.get()));
   }
   if (plan.given_statistics && !run.wide() && job.mean == nullptr && job.inverse_std == nullptr) {
-    run.given = PrepareGiven(run.rule, job.given_mean, job.given_variance, plan.keep1, run.precision(), run.is_16bit());
+    const GivenNumbers numbers = {job.given_mean, job.given_variance, plan.keep1};
+    run.given = PrepareGiven(run.rule, numbers, run.precision(), run.is_16bit());
   }
   if (plan.permutation.empty()) {
     RunPattern(run);

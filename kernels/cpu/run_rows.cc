@@ -89,7 +89,7 @@ class RowGroup {
     absl::InlinedVector<PairSums, RowBlock::kMaxChunks> sums(static_cast<size_t>(chunks));
     const auto sums_about = [&](Precision precision, double shift, double scale) {
       share_out([&](int64_t begin, int64_t end) {
-        ReduceRowChunks(plan_.statistic, precision, rows, begin, end, shift, scale, sums.data());
+        ReduceRowChunks({plan_.statistic, precision, shift, scale}, rows, begin, end, sums.data());
       });
       run_.Fold(sums.data(), chunks, 1);
       return sums[0];
@@ -138,14 +138,14 @@ class RowGroup {
       for (int64_t i = begin; i < end; ++i) {
         const order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, i);
         for (int64_t s = 0; s < chunk.segments; ++s) {
-          PowerTerms(rows.x.At((chunk.segment + s) * rows.stride + chunk.at), chunk.length, scale, largest, run_.rule.p,
-                     high.data() + s * chunk.length, low.data() + s * chunk.length);
+          PowerTerms(rows.x.At((chunk.segment + s) * rows.stride + chunk.at), chunk.length,
+                     {scale, largest, run_.rule.p}, high.data() + s * chunk.length, low.data() + s * chunk.length);
         }
         const RowChunks terms = {.x = {DType::kF64, high.data(), low.data()},
                                  .n = chunk.length,
                                  .segments = chunk.segments,
                                  .stride = chunk.length};
-        ReduceRowChunks(Statistic::kAbsSum, Precision::kExact, terms, 0, 1, 0, 1, sums + i);
+        ReduceRowChunks({Statistic::kAbsSum, Precision::kExact}, terms, 0, 1, sums + i);
       }
     });
   }
@@ -355,7 +355,7 @@ FinishedStatistics ReduceContiguous(const Run& run, Statistic statistic, int64_t
   }
   const int64_t chunks = order::RowChunks(n);
   absl::InlinedVector<PairSums, RowBlock::kMaxChunks> sums(static_cast<size_t>(std::max<int64_t>(1, chunks)));
-  ReduceRowChunks(statistic, Precision::kExact, {.x = x, .n = n}, 0, chunks, 0, scale, sums.data());
+  ReduceRowChunks({.statistic = statistic, .scale = scale}, {.x = x, .n = n}, 0, chunks, sums.data());
   run.Fold(sums.data(), static_cast<int64_t>(sums.size()), 1);
   return run.Finish(statistic, sums[0], n, 0, scale, Precision::kExact);
 }

@@ -58,7 +58,7 @@ FinishedStatistics OneByOne(const cpu::ChannelBlock& block, int64_t c) {
   const double shift = cpu::FirstShift(block.precision, rows.x, block.n, false);
   const int64_t chunks = order::GroupChunks(block.segments, block.n);
   std::vector<PairSums> sums(static_cast<size_t>(chunks));
-  cpu::ReduceRowChunks(Statistic::kMeanVariance, block.precision, rows, 0, chunks, shift, 1, sums.data());
+  cpu::ReduceRowChunks({Statistic::kMeanVariance, block.precision, shift}, rows, 0, chunks, sums.data());
   order::PairwiseFold(sums.data(), chunks, 1, AddPlain);
   FinishedStatistics finished = FinishNarrow(Statistic::kMeanVariance, block.rule, sums[0],
                                              static_cast<double>(block.segments * block.n), shift, block.precision);

@@ -62,7 +62,7 @@ class GivenTest : public ::testing::TestWithParam<std::tuple<Precision, bool, bo
     const auto n = static_cast<int64_t>(given.variance.size());
     const double* const mean = has_mean ? given.mean.data() : nullptr;
     const std::optional<cpu::GivenGroups> groups =
-        cpu::PrepareGiven(rule, mean, given.variance.data(), n, precision, is_16bit);
+        cpu::PrepareGiven(rule, {mean, given.variance.data(), n}, precision, is_16bit);
     int64_t in_f32 = 0;
     for (int64_t i = 0; i < n; ++i) {
       const double* const one = mean == nullptr ? nullptr : mean + i;

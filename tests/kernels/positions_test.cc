@@ -136,8 +136,8 @@ TEST_P(PositionsTest, TogetherTheyHaveTheBitsOfOneByOne) {
       for (const CpuTarget& target : SupportedCpuTargets()) {
         ForceCpuTargetForTest(target.id);
         const std::string where = Concat(target.name, ", n ", n, rare ? ", rare values" : "");
-        const std::optional<cpu::GivenGroups> given =
-            cpu::PrepareGiven({.eps = 1e-5}, layer.mean.data(), layer.variance.data(), kChannels, precision, is_16bit);
+        const std::optional<cpu::GivenGroups> given = cpu::PrepareGiven(
+            {.eps = 1e-5}, {layer.mean.data(), layer.variance.data(), kChannels}, precision, is_16bit);
         ASSERT_TRUE(given.has_value()) << where;
         if (parameter_count == 0 && !given->in_f32) continue;  // what no caller asks for
         const std::string want = OneByOne({dtype, values.data()}, n, *given, layer);
