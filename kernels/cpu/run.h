@@ -104,6 +104,11 @@ bool TakesChannels(const Run& run);
 // Runs the groups [begin, end), applying those of a block in the order of memory; `one` runs a group by itself that is
 // not settled (see ChannelStatistics). REQUIRES: TakesChannels(run).
 void RunChannels(const Run& run, int64_t begin, int64_t end, absl::FunctionRef<void(int64_t)> one);
+// True if the groups are channels whose statistics are given and whose elements RunGivenChannels applies in the order
+// of memory.
+bool TakesGivenChannels(const Run& run);
+// Applies given statistics to all channels, from the first byte to the last. REQUIRES: TakesGivenChannels(run).
+void RunGivenChannels(const Run& run);
 // Walks Pattern::kColumns.
 void RunColumns(const Run& run);
 // Walks PowerNorm: the scales of each position's groups first, then Pattern::kColumns with these scales.

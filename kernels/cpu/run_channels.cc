@@ -1,8 +1,9 @@
-// The walker of adjacent channels: their statistics, then their elements in the order of memory, in blocks of channels
-// that stay in L2 between the two. Channel by channel, the segments would lie a whole sample apart, and a segment of 49
-// elements would cost more to set up than to calculate.
+// The walkers of adjacent channels, whose elements are applied in the order of memory: channels that are summed, in
+// blocks that stay in L2 between the two passes, and channels whose statistics are given. Channel by channel, the
+// segments would lie a whole sample apart, and a segment of 49 elements would cost more to set up than to calculate.
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/cpu/factor_columns.h"
 #include "kernels/cpu/run.h"
@@ -14,20 +15,68 @@ namespace {
 // A part of L2 for the x of a block; its y takes as much.
 constexpr int64_t kBlockBytes = 128 << 10;
 
-// What the elements of all blocks of a run have in common, as far as cpu::Apply is asked.
-ApplySpan SpanOf(const Run& run) {
-  const NormPlan& plan = run.plan;
-  ApplySpan span;
-  span.y_dtype = plan.dtype;
-  span.columns = span.stride = plan.reduce1;
-  span.statistics_per_position = true;
-  span.parameters_per_position = !run.parameters.absent();
-  span.in_f32 = (run.is_16bit() || run.precision() == Precision::kFast) && run.parameters.fit_f32;
-  span.may_be_nan = !run.parameters.fit_f32;  // the statistics of settled channels are finite
-  return span;
-}
+// Adjacent channels whose statistics are ready for the apply pass. Borrows them.
+struct ReadyChannels {
+  ColumnStatistics statistics;  // shift, delta_hi and inverse_hi
+  int64_t first = 0;            // the channel of keep1 whose statistics come first
+  int64_t count = 0;
+  Centring centring = Centring::kOnce;
+  bool in_f32 = false;  // if the parameters fit, too
+  bool may_be_nan = true;
+};
 
-// A block: the statistics groups [begin, end) of keep1 for one k0.
+// The apply pass over channels in the order of memory.
+class ChannelElements {
+ public:
+  ChannelElements(const Run& run, const ReadyChannels& channels) : run_(run), first_(channels.first) {
+    const Parameters parameters = run.parameters.At(first_);
+    statistics_ = channels.statistics;
+    span_.y_dtype = run.plan.dtype;
+    span_.columns = span_.stride = run.plan.reduce1;
+    span_.statistics_per_position = true;
+    span_.parameters_per_position = !run.parameters.absent();
+    span_.centring = channels.centring;
+    span_.in_f32 = channels.in_f32 && run.parameters.fit_f32;
+    span_.may_be_nan = channels.may_be_nan;
+    const auto fill = [&](auto& factors) {
+      factors.Fill(statistics_, parameters.weight, parameters.bias, channels.count);
+    };
+    span_.in_f32 ? fill(factors32_) : fill(factors_);
+  }
+
+  // Applies the channels [begin, end) of keep1 in `samples` samples, of which the first begins at index `sample` of the
+  // whole tensor.
+  void Apply(int64_t begin, int64_t end, int64_t sample, int64_t samples) const {
+    const NormPlan& plan = run_.plan;
+    const int64_t c = begin - first_;
+    ColumnStatistics here;
+    here.shift = statistics_.shift + c;
+    here.delta_hi = statistics_.delta_hi + c;
+    here.inverse_hi = statistics_.inverse_hi + c;
+    ApplySpan span = span_;
+    span.positions = end - begin;
+    span.column_statistics = &here;
+    span.factors = factors_.At(c);
+    span.factors32 = factors32_.At(c);
+    span.parameters = run_.parameters.At(begin);
+    for (int64_t i = 0; i < samples; ++i, sample += plan.keep1 * plan.reduce1) {
+      const int64_t at = sample + begin * plan.reduce1;
+      span.x = run_.X(at);
+      span.y = static_cast<char*>(run_.y) + at * SizeOf(plan.dtype);
+      cpu::Apply(span);
+    }
+  }
+
+ private:
+  const Run& run_;
+  const int64_t first_;
+  ColumnStatistics statistics_;
+  ApplySpan span_;
+  FactorColumns<double> factors_;
+  FactorColumns<float> factors32_;
+};
+
+// A block: the channels [begin, end) of keep1 for one k0.
 class BlockOfChannels {
  public:
   BlockOfChannels(const cpu::Run& run, int64_t k0, int64_t begin, int64_t end)
@@ -35,7 +84,7 @@ class BlockOfChannels {
 
   // `one` runs a group by itself.
   void Run(absl::FunctionRef<void(int64_t)> one) {
-    ReduceChannels({.x = run_.X(Segment(0, 0)),
+    ReduceChannels({.x = run_.X(FirstSample() + begin_ * plan_.reduce1),
                     .channels = count_,
                     .n = plan_.reduce1,
                     .segments = plan_.reduce0,
@@ -43,7 +92,8 @@ class BlockOfChannels {
                     .precision = run_.precision(),
                     .rule = run_.rule},
                    &statistics_);
-    if (run_.y != nullptr) Prepare();
+    std::optional<ChannelElements> elements;
+    if (run_.y != nullptr) elements.emplace(run_, Ready());
     for (int64_t c = 0; c < count_;) {
       if (!statistics_.settled[c]) {
         one(Group(c++));
@@ -52,59 +102,33 @@ class BlockOfChannels {
       int64_t stop = c + 1;
       while (stop < count_ && statistics_.settled[stop]) ++stop;
       run_.StoreChannels(Group(c), statistics_, c, stop);
-      if (run_.y != nullptr) Apply(c, stop);
+      if (run_.y != nullptr) elements->Apply(begin_ + c, begin_ + stop, FirstSample(), plan_.reduce0);
       c = stop;
     }
   }
 
  private:
   int64_t Group(int64_t c) const { return k0_ * plan_.keep1 + begin_ + c; }
-  // The index of the first element of segment r0 of channel c of the block.
-  int64_t Segment(int64_t r0, int64_t c) const {
-    return ((k0_ * plan_.reduce0 + r0) * plan_.keep1 + begin_ + c) * plan_.reduce1;
-  }
-  ColumnStatistics StatisticsAt(int64_t c) const {
-    ColumnStatistics at;
-    at.shift = statistics_.shift + c;
-    at.delta_hi = statistics_.delta + c;
-    at.inverse_hi = statistics_.inverse + c;
-    return at;
-  }
+  // The index of the first element of the block's first sample.
+  int64_t FirstSample() const { return k0_ * plan_.reduce0 * plan_.keep1 * plan_.reduce1; }
 
-  void Prepare() {
-    span_ = SpanOf(run_);
-    const Parameters parameters = run_.parameters.At(begin_);
-    if (span_.in_f32) {
-      factors32_.Fill(StatisticsAt(0), parameters.weight, parameters.bias, count_);
-    } else {
-      factors_.Fill(StatisticsAt(0), parameters.weight, parameters.bias, count_);
-    }
-  }
-
-  void Apply(int64_t begin, int64_t end) {
-    const bool twice = std::any_of(statistics_.delta + begin, statistics_.delta + end, [](double d) { return d != 0; });
-    const ColumnStatistics here = StatisticsAt(begin);
-    span_.positions = end - begin;
-    span_.centring = twice ? Centring::kTwice : Centring::kOnce;
-    span_.column_statistics = &here;
-    span_.factors = factors_.At(begin);
-    span_.factors32 = factors32_.At(begin);
-    span_.parameters = run_.parameters.At(begin_ + begin);
-    for (int64_t r0 = 0; r0 < plan_.reduce0; ++r0) {
-      const int64_t at = Segment(r0, begin);
-      span_.x = run_.X(at);
-      span_.y = static_cast<char*>(run_.y) + at * SizeOf(plan_.dtype);
-      cpu::Apply(span_);
-    }
+  ReadyChannels Ready() const {
+    ReadyChannels ready = {.first = begin_,
+                           .count = count_,
+                           .in_f32 = run_.is_16bit() || run_.precision() == Precision::kFast,
+                           .may_be_nan = !run_.parameters.fit_f32};  // the statistics of settled channels are finite
+    ready.statistics.shift = statistics_.shift;
+    ready.statistics.delta_hi = statistics_.delta;
+    ready.statistics.inverse_hi = statistics_.inverse;
+    const double* const delta = statistics_.delta;
+    if (std::any_of(delta, delta + count_, [](double d) { return d != 0; })) ready.centring = Centring::kTwice;
+    return ready;
   }
 
   const cpu::Run& run_;
   const NormPlan& plan_;
   const int64_t k0_, begin_, count_;
   ChannelStatistics statistics_;
-  ApplySpan span_;
-  FactorColumns<double> factors_;
-  FactorColumns<float> factors32_;
 };
 
 // The number of channels of a block; 0: not even one fits.
@@ -136,6 +160,36 @@ void RunChannels(const Run& run, int64_t begin, int64_t end, absl::FunctionRef<v
     BlockOfChannels(run, begin / plan.keep1, channel, channel + count).Run(one);
     begin += count;
   }
+}
+
+bool TakesGivenChannels(const Run& run) {
+  const NormPlan& plan = run.plan;
+  // Without parameters, elements that are calculated in f64 have a form of their own in each channel.
+  const bool has_factors = !run.parameters.absent() || (run.given.has_value() && run.given->in_f32);
+  return run.given.has_value() && has_factors && run.y != nullptr && !run.stream &&
+         plan.statistic == Statistic::kMeanVariance && plan.cast_order == CastOrder::kAffineThenCast &&
+         plan.affine_index == AffineIndex::kChannel && plan.channels_per_keep1 == 1 &&
+         !run.SplitsTasks(plan.keep0 * plan.reduce0 * plan.keep1, plan.reduce1);
+}
+
+void RunGivenChannels(const Run& run) {
+  const NormPlan& plan = run.plan;
+  const GivenGroups& given = *run.given;
+  ReadyChannels ready = {
+      .count = plan.keep1, .centring = given.has_delta ? Centring::kTwice : Centring::kOnce, .in_f32 = given.in_f32};
+  ready.statistics.shift = given.shift.data();
+  ready.statistics.delta_hi = given.delta.data();
+  ready.statistics.inverse_hi = given.inverse.data();
+  const ChannelElements elements(run, ready);
+  run.pool.ParallelFor(plan.keep0 * plan.reduce0 * plan.keep1, run.Grain(plan.reduce1),
+                       [&](int64_t begin, int64_t end) {
+                         while (begin < end) {
+                           const int64_t channel = begin % plan.keep1;
+                           const int64_t stop = std::min(plan.keep1, channel + end - begin);
+                           elements.Apply(channel, stop, (begin - channel) * plan.reduce1, 1);
+                           begin += stop - channel;
+                         }
+                       });
 }
 
 }  // namespace normd::cpu

@@ -6,7 +6,6 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
-#include "kernels/cpu/factor_columns.h"
 #include "kernels/cpu/run.h"
 #include "kernels/summation_order.h"
 
@@ -260,61 +259,6 @@ void RunGroups(const Run& run, int64_t begin, int64_t end) {
   } else {
     for (int64_t i = begin; i < end; ++i) one(i);
   }
-}
-
-// True if the groups are channels whose statistics are given and which are applied in the order of memory.
-bool TakesGivenChannels(const Run& run) {
-  const NormPlan& plan = run.plan;
-  // Without parameters, elements that are calculated in f64 have a form of their own in each channel.
-  const bool has_factors = !run.parameters.absent() || (run.given.has_value() && run.given->in_f32);
-  return run.given.has_value() && has_factors && run.y != nullptr && !run.stream &&
-         plan.statistic == Statistic::kMeanVariance && plan.cast_order == CastOrder::kAffineThenCast &&
-         plan.affine_index == AffineIndex::kChannel && plan.channels_per_keep1 == 1 &&
-         !run.SplitsTasks(plan.keep0 * plan.reduce0 * plan.keep1, plan.reduce1);
-}
-
-// Applies given statistics from the first byte to the last. Group by group, the segments of a channel would lie a whole
-// sample apart, and a segment of 49 elements would cost more to set up than to apply. REQUIRES:
-// TakesGivenChannels(run).
-void RunGivenChannels(const Run& run) {
-  const NormPlan& plan = run.plan;
-  const GivenGroups& given = *run.given;
-  ColumnStatistics statistics;
-  statistics.shift = given.shift.data();
-  statistics.delta_hi = given.delta.data();
-  statistics.inverse_hi = given.inverse.data();
-  ApplySpan span;
-  span.y_dtype = plan.dtype;
-  span.columns = span.stride = plan.reduce1;
-  span.statistics_per_position = true;
-  span.parameters_per_position = !run.parameters.absent();
-  span.centring = given.has_delta ? Centring::kTwice : Centring::kOnce;
-  span.in_f32 = given.in_f32 && run.parameters.fit_f32;
-  FactorColumns<double> factors;
-  FactorColumns<float> factors32;
-  const auto fill = [&](auto& of_type) {
-    of_type.Fill(statistics, run.parameters.weight, run.parameters.bias, plan.keep1);
-  };
-  span.in_f32 ? fill(factors32) : fill(factors);
-  const auto apply = [&](int64_t begin, int64_t end) {
-    ApplySpan part = span;
-    for (; begin < end; begin += part.positions) {
-      const int64_t channel = begin % plan.keep1;
-      part.positions = std::min(end - begin, plan.keep1 - channel);
-      ColumnStatistics here;
-      here.shift = given.shift.data() + channel;
-      here.delta_hi = given.delta.data() + channel;
-      here.inverse_hi = given.inverse.data() + channel;
-      part.column_statistics = &here;
-      part.factors = factors.At(channel);
-      part.factors32 = factors32.At(channel);
-      part.parameters = run.parameters.At(channel);
-      part.x = run.X(begin * plan.reduce1);
-      part.y = static_cast<char*>(run.y) + begin * plan.reduce1 * SizeOf(plan.dtype);
-      cpu::Apply(part);
-    }
-  };
-  run.pool.ParallelFor(plan.keep0 * plan.reduce0 * plan.keep1, run.Grain(plan.reduce1), apply);
 }
 
 // A position in scattered bytes. Borrows them.
