@@ -16,7 +16,7 @@
 
 namespace normd {
 
-// What people and clients are told of a method.
+// The description of a method for people and clients.
 constexpr const MethodInfo& Info(Method method) { return kMethods[static_cast<size_t>(method) - 1]; }
 
 // The running state that a session of a method keeps and that its inference uses: none, a mean and a variance for each
@@ -31,7 +31,7 @@ struct MethodTraits {
   bool has_fast = true;                // Precision::kFast is implemented
   bool refuses_single_values = false;  // refuses one value per channel in training, unless the spec allows it
   // For methods whose w and b have a shape that depends on neither x nor the spec: a rank at which every spec of the
-  // method can be planned for a shape of ones, so that such a plan tells the shape of w and b. 0 for all other methods.
+  // method can be planned for a shape of ones, so that such a plan gives the shape of w and b. 0 for all other methods.
   int parameter_shape_rank = 0;
 
   StateKind state = StateKind::kNone;

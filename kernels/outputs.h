@@ -1,4 +1,4 @@
-// What a plan makes of each kind of output: its dtype, shape and size. Pure functions.
+// The dtype, shape and size of each kind of output of a plan. Pure functions.
 #ifndef NORMD_KERNELS_OUTPUTS_H_
 #define NORMD_KERNELS_OUTPUTS_H_
 

@@ -80,8 +80,8 @@ struct NormPlan {
   int64_t channel_run = 1;
   int64_t parameter_length = 0;  // of w and b; 0 where the method takes none
   Shape parameter_shape;         // the other shape that w and b may have besides [parameter_length]
-  // Where the spec lists axes out of memory order: takes w and b from the listed order to memory order.
-  // ConvertParameters applies it, once. Else empty.
+  // Brings w and b from the order in which the spec lists the axes to memory order; empty where the two are the same.
+  // ConvertParameters applies it, once.
   ParameterOrder parameter_order;
 
   Shape statistics_shape;    // of the outputs MEAN and INV_STD: the kept extents

@@ -1,6 +1,6 @@
 // The apply pass: y = ((x * scale - shift) - delta) * inverse * w + b over spans. Narrow elements that are rounded once
-// take the loops of elements-inl.h and factors-inl.h. f64 elements, PowerNorm, CAST_THEN_AFFINE and parameters along
-// the positions take the general loop of this file.
+// run through the loops of elements-inl.h and factors-inl.h. f64 elements, PowerNorm, CAST_THEN_AFFINE and parameters
+// along the positions run through the general loop of this file.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/apply.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep

@@ -22,15 +22,15 @@ using cpu::ChannelStatistics;
 using cpu::RowChunks;
 using cpu::SummedChannels;
 
-// The segments of one chunk, which has several short ones. A step is as many of them as are added up before the sum is
-// added to that of the earlier steps: FAST's, or all.
+// The segments of a chunk that has several short ones. `step` segments are added up before their sum is added to the
+// sum of the earlier steps: all of them, or under FAST as many as summation_order.h says.
 struct ChunkSegments {
   int64_t n = 0, stride = 0, count = 1, step = 1;
 };
 
-// Writes the partial sums of one turn. `x` is the first element of the first segment that belongs to them. Of what is
-// left of a segment behind its whole rounds of partial sums, they take kFull whole vectors, and then, if kPart, the
-// first n % lanes elements of another. Without kSubtract the shift is 0.
+// Writes the partial sums of one turn. `x` is the first element of the first segment that belongs to them. A segment
+// consists of whole rounds of all partial sums, and a remainder. kFull whole vectors of the remainder belong to this
+// turn, and, if kPart, the first n % lanes elements of one more vector. Without kSubtract the shift is 0.
 template <int64_t kFull, bool kPart, bool kSubtract, typename Real, typename T>
 HWY_INLINE void SumTurn(T tag, const typename T::Storage* x, const ChunkSegments& segments, Vector<Real> shift,
                         Vector<Real>* first, Vector<Real>* second) {
@@ -76,8 +76,8 @@ HWY_INLINE void WithConstant(int64_t count, F f) {
   f(std::integral_constant<int64_t, kMost>());
 }
 
-// The sums of such a chunk, about a shift if kSubtract: what SumChunk returns. The vectors of partial sums take
-// turns.
+// The sums of such a chunk, about a shift if kSubtract; SumChunk returns the same. The vectors of partial sums take
+// turns, see kTogether.
 template <bool kSubtract, typename Real, typename T>
 HWY_INLINE PairSums SumSegments(T tag, TypeTag<Real> type, const typename T::Storage* x, const ChunkSegments& segments,
                                 double shift_value) {
@@ -103,8 +103,8 @@ HWY_INLINE PairSums SumSegments(T tag, TypeTag<Real> type, const typename T::Sto
   return {sum, Fold(type, second)};
 }
 
-// The sums of a chunk of a single long segment, in the way that is quicker: loads are most of EXACT sums of 16-bit
-// elements, which do not gain by turns.
+// The sums of a chunk that is a part of one long segment, by the faster of two functions: EXACT sums of 16-bit elements
+// spend most of their time on loads, and gain nothing from turns.
 template <typename Real, typename T>
 HWY_INLINE PairSums SumLong(T tag, TypeTag<Real> type, const typename T::Storage* x, int64_t n, double shift) {
   if constexpr (std::is_same_v<Real, float>) {

@@ -128,15 +128,15 @@ HWY_INLINE void AddTo(Vector<float> sums, double* HWY_RESTRICT totals) {
 #endif
 }
 
-// Adds the sums of `count` rows to first and second, or, if kFresh, writes them there. f64 adds row by row; f32 first
-// sums the rows among themselves. `shift` may be null: 0.
+// Adds the sums of `count` rows to `first` and `second`, or, if kFresh, writes them there. Sums in f64 are continued
+// row by row; sums in f32 are made of these rows alone and then added. A null `shift` is 0.
 template <bool kFresh, typename Real, Statistic kStatistic, typename T>
 HWY_INLINE void SweepRows(T tag, const typename T::Storage* const* rows, int64_t count, int64_t columns,
                           const Real* HWY_RESTRICT shift, double* HWY_RESTRICT first, double* HWY_RESTRICT second) {
   const Tag<Real> real;
   constexpr bool kInF64 = std::is_same_v<Real, double>;
   constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
-  // Lanes past the last column hold values that mean nothing: see RoomOf.
+  // The values in lanes past the last column are never used: see RoomOf.
   for (int64_t c = 0; c < columns; c += kLanesOf<Real>) {
     NarrowSums<Real> sums;
     NarrowSums<Real> odd;  // f32 only: two partial sums halve the error

@@ -29,8 +29,8 @@ HWY_INLINE float ExactElement(double x, const GroupStatistics& s, double w, doub
   return std::isnan(y) ? std::numeric_limits<float>::quiet_NaN() : y;
 }
 
-// Replaces results in f32 that are not finite, because f32 may have overflowed on the way: `exact(lane)` is the right
-// value.
+// Replaces the results in f32 that are not finite by `exact(lane)`, because an intermediate value may have overflowed
+// f32.
 template <typename Exact>
 HWY_INLINE Vector<float> RecalculateNonFinite(Vector<float> y, int64_t count, Exact exact) {
   const Tag<float> tag;
@@ -44,7 +44,7 @@ HWY_INLINE Vector<float> RecalculateNonFinite(Vector<float> y, int64_t count, Ex
   return hn::Load(tag, lanes);
 }
 
-// The sum of the vectors, pairwise: a chain of additions would hold up what stands behind it.
+// The sum of the vectors, added pairwise: a chain of additions would delay the instructions that follow it.
 template <int64_t kVectors>
 HWY_INLINE Vector<float> SumOf(const Vector<float>* values) {
   if constexpr (kVectors == 1) {
@@ -55,8 +55,8 @@ HWY_INLINE Vector<float> SumOf(const Vector<float>* values) {
   }
 }
 
-// Whether all lanes of `values` are finite; may be false where they are huge. Sums, because the multipliers are busy
-// with the elements.
+// True if all lanes of `values` are finite; may be false where they are huge. It adds the values, because the
+// multipliers are busy with the elements.
 template <int64_t kVectors>
 HWY_INLINE bool AllFinite(const Vector<float>* values) {
   const Tag<float> tag;
@@ -64,15 +64,15 @@ HWY_INLINE bool AllFinite(const Vector<float>* values) {
   return hn::AllTrue(tag, hn::Eq(hn::Sub(sum, sum), hn::Zero(tag)));
 }
 
-// The parameters of a row: `values` moves by `step` for each element. The step is 1, or 0 where one value, held in
-// every lane of a vector, serves all elements.
+// The weights or the biases of a row: element i uses values[i * step]. The step is 1, or 0 where all elements have the
+// same value, which then fills a vector.
 template <typename Real>
 struct RowParameter {
   const Real* values;
   int64_t step;
   HWY_ALIGN Real lanes[kLanesOf<Real>];
 
-  // If `given` is null, `absent` is the value of all elements.
+  // If `given` is null, all elements have the value `absent`.
   RowParameter(const Real* given, bool per_element, Real absent) : values(given), step(1) {
     if (given != nullptr && per_element) return;
     const Real value = given == nullptr ? absent : *given;
@@ -185,16 +185,16 @@ HWY_INLINE Form FormOf(const RowTask<T>& task, Centring centring, const GroupSta
   return once ? Form::kOnce : Form::kTwice;
 }
 
-// Makes `s` what its form needs. It is called for many rows before the first of them is applied, because it takes
-// dozens of cycles that depend on one another.
+// Prepares `s` for its form. This is called for many rows before the first of them is applied, because it is a chain of
+// dependent operations that takes dozens of cycles.
 HWY_INLINE void Prepare(Form form, GroupStatistics* s) {
   if (form != Form::kPairs) return;
   const FloatPair pair = FloatPairOf(s->inverse.hi);
   s->inverse = {pair.hi, pair.lo};
 }
 
-// FloatPairOf each lane, in f64. Without a branch: where hi is above `inverse`, the difference is negative, and the
-// sign of it is the -1 that makes hi the float below.
+// FloatPairOf() of each lane, in f64 and without a branch: where hi is above `inverse`, the difference is negative, and
+// its sign, as an integer, is the -1 that turns hi into the next float below.
 struct FloatPairs {
   V hi, lo;
 
@@ -207,13 +207,13 @@ struct FloatPairs {
   }
 };
 
-// The numbers of one group that kForm uses, in every lane.
+// The numbers of one group that kForm uses, each in every lane of a vector.
 template <typename Real, Form kForm>
 struct GroupLanes {
   using Value = Vector<Real>;
   Value shift, delta, inverse;
 
-  // `weight` is that of all elements; kScaledOnce and kScaledTwice only.
+  // All elements have this `weight`; it is used by kScaledOnce and kScaledTwice only.
   HWY_INLINE GroupLanes(const GroupStatistics& s, double weight) {
     const auto set = [](double value) HWY_ATTR { return hn::Set(Tag<Real>(), static_cast<Real>(value)); };
     shift = set(s.shift);
@@ -244,9 +244,9 @@ struct GroupLanes {
 template <typename Storage>
 inline constexpr int64_t kLineElements = 64 / sizeof(Storage);
 
-// Fetches ahead, if `prefetch` is not 0, what a loop that comes to x and y will need: x from so many elements on, and,
-// unless `stream`, the place of y, because a store that misses the caches holds up the stores behind it. Called once
-// for each line.
+// Fetches the cache line of x that is `prefetch` elements ahead of a loop that has reached x and y, and, unless y is
+// streamed, a line of y ahead of the loop, because a store that misses the caches delays the stores that follow it. A
+// prefetch of 0 does nothing. Called once for each line.
 template <typename Storage>
 HWY_INLINE void FetchAhead(const Storage* x, const Storage* y, int64_t prefetch, bool stream) {
   constexpr int64_t kStoresAhead = 16 * kLineElements<Storage>;
@@ -255,8 +255,8 @@ HWY_INLINE void FetchAhead(const Storage* x, const Storage* y, int64_t prefetch,
   if (!stream) hwy::Prefetch(y + kStoresAhead);
 }
 
-// Calls vectors(i, store) for the whole vectors of n elements of y and part(i, count) for the elements around them.
-// `caching.stream`: whole vectors are written past the caches, from the first aligned address on.
+// Calls vectors(i, store) for the whole vectors of n elements of y, and part(i, count) for the elements before and
+// after them. If `caching.stream`, whole vectors are written past the caches, from the first aligned address on.
 template <typename Real, typename T, typename Vectors, typename Part>
 HWY_INLINE void ForVectors(T /*tag*/, const typename T::Storage* x, const typename T::Storage* y, int64_t n,
                            Caching caching, Vectors vectors, Part part) {
@@ -424,8 +424,8 @@ extern template ApplyElementsFunction<F32> ApplyElements<F32>;
 extern template ApplyElementsFunction<F16> ApplyElements<F16>;
 extern template ApplyElementsFunction<BF16> ApplyElements<BF16>;
 
-// The statistics of the rows of a block, prepared for one form. Not initialised: that would take as long as a short
-// row.
+// The statistics of the rows of a block, prepared for one form. They are not initialised, because that would take as
+// long as a short row.
 struct RowStatistics {
   static constexpr int64_t kMaxRows = cpu::RowBlock::kMaxRows;
   static_assert(kMaxRows % kLanes == 0);
@@ -442,8 +442,8 @@ struct RowStatistics {
   }
 };
 
-// What ApplyRowPairs says. Without kAhead nothing is fetched ahead: to ask in each turn of the loop would cost it
-// registers.
+// Does what ApplyRowPairs says. kAhead says whether anything is fetched ahead: a test in each turn of the loop would
+// cost registers.
 template <typename Real, Form kForm, bool kMayBeNan, bool kAhead, typename T>
 void ApplyRowPairsOf(T tag, const RowTask<T>& task, int64_t rows, const RowStatistics& statistics) {
   const cpu::Parameters& parameters = *task.parameters;
@@ -465,7 +465,7 @@ void ApplyRowPairsOf(T tag, const RowTask<T>& task, int64_t rows, const RowStati
   for (int64_t row = 0; row < rows; row += 2) {
     const GroupLanes<Real, kForm> first(statistics.At(row), 1);
     const GroupLanes<Real, kForm> second(statistics.At(row + 1), 1);
-    // `of_second`: the elements are some of the second row; `at` counts from the start of the first.
+    // `of_second` says that the elements belong to the second row; `at` counts from the start of the first row.
     const auto result = [&](auto of_second, int64_t at, int64_t count, Vector<Real> value, Vector<Real> weight,
                             Vector<Real> bias) HWY_ATTR {
       constexpr bool kSecond = decltype(of_second)::value;
@@ -480,7 +480,7 @@ void ApplyRowPairsOf(T tag, const RowTask<T>& task, int64_t rows, const RowStati
       return Narrow(tag, Floats<Real>(), floats);
     };
     int64_t i = 0;
-    // f64 has half as many elements in a vector, and gains nothing by taking two.
+    // f64 has half as many elements in a vector and gains nothing from two vectors at once.
     if constexpr (std::is_same_v<Real, float>) {
       for (; i + kStep < whole; i += 2 * kStep) {
         const auto load = [&](const float* values, int64_t step) HWY_ATTR {
@@ -503,7 +503,7 @@ void ApplyRowPairsOf(T tag, const RowTask<T>& task, int64_t rows, const RowStati
                                           second.Element(lower.second, weight.second, bias.second)};
         if constexpr (kMayBeNan) {
           if (HWY_UNLIKELY((!AllFinite<4>(results)))) {
-            // Calls, because loops that mend would take registers from this one.
+            // By calls, because loops that recalculate would take registers from this one.
             const cpu::Parameters here = per_element ? parameters.At(i) : parameters;
             const auto careful = [&](int64_t of_row, int64_t at) HWY_ATTR {
               const RowTask<T> part = {x + at, y + at, 2 * kStep, &here, per_element};

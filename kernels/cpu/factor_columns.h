@@ -15,7 +15,7 @@
 
 namespace normd::cpu {
 
-// What y = ((x - shift) - delta) * factor + b needs of each column, in the type that is calculated in.
+// The numbers of each column in y = ((x - shift) - delta) * factor + b, in the type that is calculated in.
 template <typename Real>
 class FactorColumns {
  public:
@@ -33,7 +33,7 @@ class FactorColumns {
       const double product = weight == nullptr ? statistics.inverse_hi[c] : statistics.inverse_hi[c] * weight[c];
       sum += product * 0;
       factor[c] = static_cast<Real>(product);
-      if constexpr (!kIsF64) {  // a loop for each of them takes longer
+      if constexpr (!kIsF64) {  // a loop for each array would take longer
         shift[c] = static_cast<Real>(statistics.shift[c]);
         delta[c] = static_cast<Real>(statistics.delta_hi[c]);
         biases[c] = static_cast<Real>(bias == nullptr ? -0.0 : bias[c]);
@@ -44,7 +44,7 @@ class FactorColumns {
       std::copy_n(statistics.delta_hi, columns, delta);
       bias == nullptr ? std::fill_n(biases, columns, -0.0) : std::copy_n(bias, columns, biases);
     }
-    // FactorOf is the product where that is finite. To ask each time would cost more than all the rest.
+    // FactorOf is the product where that is finite. A test of each product would cost more than all the rest.
     for (int64_t c = 0; sum != 0 && c < columns; ++c) {
       factor[c] = static_cast<Real>(FactorOf(statistics.inverse_hi[c], weight == nullptr ? 1 : weight[c]));
     }

@@ -49,7 +49,7 @@ struct FactorLanes {
   HWY_INLINE FactorLanes(const cpu::ColumnFactors<Real>& factors, int64_t position) {
     Fill(factors, [&](const Real* from) HWY_ATTR { return hn::Set(Tag<Real>(), from[position]); });
   }
-  // Makes two of them those of two vectors of columns from `column` on, in the order in which LoadTwo loads these.
+  // Loads the numbers of two vectors of columns from `column` on, in the order in which LoadTwo loads the columns.
   template <typename T>
   static HWY_INLINE void LoadTwoOf(T tag, const cpu::ColumnFactors<Real>& factors, int64_t column, FactorLanes* two) {
     two[0].Fill(factors, [&](const Real* from) HWY_ATTR { return LoadTwoFor(tag, from + column).first; });
@@ -69,15 +69,16 @@ struct FactorLanes {
   }
 };
 
-// The element of column or position `at`, whose x is `x`, as EXACT calculates it. `one_each`: each
-// has a w and b of its own.
+// The element `x` of column or position `at`, as EXACT calculates it. `one_each` says that each column or position has
+// a w and b of its own.
 HWY_INLINE float ExactElementAt(const cpu::ApplySpan& span, int64_t at, bool one_each, double x) {
   const ColumnStatistics& s = *span.column_statistics;
   return ExactElement(x, {1, s.shift[at], {s.delta_hi[at], 0}, {s.inverse_hi[at], 0}},
                       At(span.parameters.weight, one_each, at, 1), At(span.parameters.bias, one_each, at, -0.0));
 }
 
-// One vector of y, `count` elements of it: rounded, mended if kMayBeNan, and stored. `column` is that of the first.
+// Rounds and stores the first `count` elements of a vector of y, of which the first belongs to `column`. If kMayBeNan,
+// elements that are not finite are recalculated.
 template <bool kMayBeNan, bool kStream, typename Real, typename T>
 HWY_INLINE void StoreColumns(T tag, const cpu::ApplySpan& span, Vector<Real> value, const typename T::Storage* x,
                              typename T::Storage* y, int64_t column, int64_t count) {
@@ -98,8 +99,8 @@ HWY_INLINE void StoreColumns(T tag, const cpu::ApplySpan& span, Vector<Real> val
   }
 }
 
-// Where a block of columns begins, by value: a store of a vector may change whatever a reference leads to, so that the
-// compiler would load the members of an ApplySpan again after each.
+// The place where a block of columns begins. It is passed by value, because the store of a vector may alias anything
+// behind a reference: the compiler would load the members of an ApplySpan again after each store.
 template <typename Storage>
 struct ColumnPlace {
   const Storage* x;
@@ -120,9 +121,9 @@ struct ColumnPlace {
   }
 };
 
-// Applies kColumns vectors of adjacent columns at kPositions positions. `count` is the number of columns of each
-// vector; that of a single one may be less than its lanes. The vectors that are calculated together are looked through
-// for values that are not finite by one test. kStream: y is written past the caches, and is aligned to whole vectors.
+// Applies kColumns vectors of adjacent columns at kPositions positions. `count` is the number of columns in each
+// vector; it may be less than the lanes where kColumns is 1. One test finds values that are not finite in all vectors
+// that are calculated together. kStream: y is written past the caches, and is aligned to whole vectors.
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kColumns, int64_t kPositions,
           typename T, typename Storage>
 HWY_INLINE void ApplyColumnBlock(T tag, const cpu::ApplySpan& span, const FactorLanes<Real, kCentring>* lanes,
@@ -286,9 +287,9 @@ HWY_INLINE void ApplyColumnsAs(T tag, const cpu::ApplySpan& span) {
                          : ApplyColumns<Real, Centring::kOnce, false>(tag, span);
 }
 
-// Applies positions of which each has one value of every number for all of its elements. y may be x: the last vector of
-// a position, which overlaps the one before it, is loaded before that one is stored. To store a part of a vector takes
-// as long as to calculate several whole ones.
+// Applies positions whose elements all have the same numbers. To store a part of a vector takes as long as to calculate
+// several whole ones, so the last vector of a position overlaps the vector before it. It is loaded before that one is
+// stored, because y may be x.
 template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
 void ApplyPositions(T tag, const cpu::ApplySpan& span) {
   const Raw<T, Floats<Real>> bits;
@@ -317,7 +318,7 @@ void ApplyPositions(T tag, const cpu::ApplySpan& span) {
     const Vector<Real> last = LoadAs<Real>(tag, x + n - kStep);
     int64_t i = 0;
     if constexpr (kIsFloat) {
-      // Two vectors are looked through for values that are not finite by one test.
+      // One test finds values that are not finite in two vectors.
       for (; i + 2 * kStep <= n; i += 2 * kStep) {
         const TwoVectors value = LoadTwo(tag, x + i);
         const Vector<float> results[2] = {lanes.Element(value.first), lanes.Element(value.second)};

@@ -64,8 +64,8 @@ void ReduceRowChunks(const Summand& summand, const RowChunks& rows, int64_t begi
 // which alone is known to count.
 double FirstShift(Precision precision, const Elements& x, int64_t n, bool masked);
 
-// How large n f64 elements are. The magnitude decides the scale of their squares, and finds groups that have no sums in
-// pairs. `mask` may be null.
+// The magnitude of n f64 elements. It decides the scale of their squares, and shows which groups cannot be summed in
+// pairs because they hold an Inf or a NaN. `mask` may be null.
 Magnitude MeasureRow(const double* x, const uint8_t* mask, int64_t n);
 
 // ---- Reduce, innermost extent kept ----
@@ -91,7 +91,7 @@ struct ColumnBlock {
   const double* scale = nullptr;   // one per column, powers of two, f64 only
 };
 
-// The doubles that an array of sums of `columns` columns needs: ReduceNarrowColumnBlock writes whole vectors.
+// The number of doubles in an array for the sums of `columns` columns: ReduceNarrowColumnBlock writes whole vectors.
 constexpr int64_t RoomOf(int64_t columns) { return (columns + 15) / 16 * 16; }
 
 // Writes sums[c] for each column c: the sums over the block's positions, in rising order. For f64 elements, and for any
@@ -104,7 +104,7 @@ void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* 
 void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
                              double* second);
 
-// to[i] += from[i] for n sums. REQUIRES: n is a RoomOf(), or several together.
+// to[i] += from[i] for n sums. REQUIRES: n is a RoomOf(), or a sum of several.
 void AddSums(const double* from, int64_t n, double* to);
 
 // Includes the block in magnitudes[c] for each column c; f64 only.
@@ -148,8 +148,8 @@ struct ColumnFactors {
   }
 };
 
-// What the apply pass does with a span: `positions` rows of `columns` elements. Statistics and parameters are one value
-// for the whole span, one for each column, or one for each position.
+// A call of the apply pass: `positions` rows of `columns` elements. Statistics and parameters are one value for the
+// whole span, one for each column, or one for each position.
 struct ApplySpan {
   Elements x;
   DType y_dtype = DType::kF32;  // x's dtype, or any where x is f64
@@ -169,8 +169,8 @@ struct ApplySpan {
   bool statistics_per_position = false;
   const GroupStatistics* statistics = nullptr;          // one, unless per column or position
   const ColumnStatistics* column_statistics = nullptr;  // or positions
-  // REQUIRES: the one of the type that is calculated in, for narrow elements with statistics per column or position,
-  // but for PowerNorm, CAST_THEN_AFFINE and parameters per position with statistics per column.
+  // REQUIRES: for narrow elements with statistics per column or position, the factors of the type that is calculated in
+  // are given. PowerNorm, CAST_THEN_AFFINE, and parameters per position with statistics per column need none.
   ColumnFactors<double> factors;
   ColumnFactors<float> factors32;
   // PowerNorm: one per position, `pre_stride` apart. REQUIRES: statistics_per_column.
@@ -195,8 +195,8 @@ void Apply(const ApplySpan& span);
 
 // ---- Statistics that are given ----
 
-// Given statistics of narrow elements, ready for the apply pass: what GivenStatistics() and, for 16-bit elements,
-// Calculate16BitInF32() make of each group, with the same bits.
+// Given statistics of narrow elements, ready for the apply pass, with the bits that GivenStatistics() and, for 16-bit
+// elements, Calculate16BitInF32() give each group.
 struct GivenGroups {
   std::vector<double> shift, delta, inverse;  // one for each group
   bool has_delta = false;                     // some delta is not 0
@@ -234,14 +234,14 @@ struct RowBlock {
   bool per_element = true;
   bool stream = false;  // as in ApplySpan
   int64_t prefetch = 0;
-  bool wants_results = true;  // false: nobody reads them
+  bool wants_results = true;  // false: NormaliseRows need not write results
 
   static constexpr int64_t kMaxRows = 16;
   static constexpr int64_t kMaxChunks = 64;  // chunks of a row
 };
 
-// Runs both passes: writes y, which may be x, and results[row] for each row, of which mean, m2 and inverse_std are for
-// use. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
+// Runs both passes: writes y, which may be x, and the members mean, m2 and inverse_std of results[row] for each row;
+// the other members are scratch. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
 void NormaliseRows(const RowBlock& block, FinishedStatistics* results);
 
 // ---- Reduce, adjacent channels ----
@@ -261,7 +261,7 @@ struct ChannelBlock {
   static constexpr int64_t kMaxChunks = 1 << 12;
   static constexpr int64_t kMaxShort = order::kFastRowStep;
 
-  // Segments of at most kMaxShort elements, or long ones, which are one chunk or several each.
+  // Segments are short, with at most kMaxShort elements, or each of them is one chunk or several.
   static bool Takes(int64_t segments, int64_t n) {
     const bool is_whole = n <= kMaxShort || order::ChunkSegments(n) == 1;
     return is_whole && order::GroupChunks(segments, n) <= kMaxChunks;
@@ -283,11 +283,11 @@ struct ChannelStatistics {
 // too. The members of other channels mean nothing.
 void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics);
 
-// Adjacent channels that are summed: `count` narrow elements of each, about a shift. Arrays of `channels` numbers.
+// The sums of adjacent channels about their shifts: arrays of `channels` numbers.
 struct SummedChannels {
   DType dtype = DType::kF32;  // of the elements
   int64_t channels = 0;       // at most ChannelBlock::kMaxChannels
-  int64_t count = 0;
+  int64_t count = 0;          // elements of a channel
   const double* shift = nullptr;
   const double* first = nullptr;
   const double* second = nullptr;
@@ -295,7 +295,7 @@ struct SummedChannels {
   DivisorRule rule;
 };
 
-// What ReduceChannels does after the sums.
+// Finishes channels as ReduceChannels does after the sums.
 void FinishChannels(const SummedChannels& channels, ChannelStatistics* statistics);
 
 // Makes streamed stores visible to other threads. Call it once at the end of a task that streams, because it waits for

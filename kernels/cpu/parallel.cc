@@ -14,15 +14,15 @@
 namespace normd::cpu {
 namespace {
 
-// How long a thread looks for work before it sleeps: as long as it may take to wake it, so that at most twice the least
-// possible time is lost.
+// How long a thread looks for work before it sleeps: as long as waking it may take, so that it wastes at most twice the
+// time that the best decision would have wasted.
 constexpr std::chrono::microseconds kSpin(50);
 
 // The number of loops that this thread is inside.
 thread_local int depth_of_thread = 0;
 
-// Calls `done` until it returns true, for kSpin. Returns whether it did. The thread that is waited for may be queued on
-// this core, so the core is offered to others between two calls.
+// Calls `done` until it returns true, but for kSpin at most, and returns its last answer. The awaited thread may be
+// queued on this core, so the core is offered to other threads between two calls.
 template <typename Done>
 bool SpinUntil(Done done) {
   const auto limit = std::chrono::steady_clock::now() + kSpin;
@@ -70,9 +70,9 @@ struct WorkerPool::Worker {
 };
 
 // A loop, on the stack of the thread that runs ParallelFor. Threads enter and leave it with mu_ held, and its caller
-// removes it from loops_ before it waits for those inside. The items are cut into spans: each thread begins in a span
-// of its own, because processors fetch ahead what lies behind the last range, and goes on with what is left of the
-// others.
+// removes it from loops_ before it waits for the threads inside. The items are cut into spans. Each thread begins in a
+// span of its own, because processors fetch ahead the memory behind the range that was read last, and then helps with
+// the other spans.
 class WorkerPool::Loop {
  public:
   Loop(int64_t n, int64_t grain, int threads, absl::FunctionRef<void(int64_t, int64_t)> body)
@@ -106,7 +106,7 @@ class WorkerPool::Loop {
  private:
   static constexpr int64_t kMaxSpans = 16;
   struct alignas(64) Next {
-    std::atomic<int64_t> item{0};  // the first item of a span that nobody has taken
+    std::atomic<int64_t> item{0};  // the first item of the span that no thread has claimed
   };
 
   static size_t At(int64_t span) { return static_cast<size_t>(span); }
@@ -241,7 +241,7 @@ void WorkerPool::RunTask(Lock& lock) {
   WakeHelpers(lock);
   lock.unlock();
   std::move(task.run)();
-  task.run = nullptr;  // what it holds is destroyed without the lock
+  task.run = nullptr;  // its captures are destroyed without the lock
   lock.lock();
   --running_;
 }

@@ -1,8 +1,8 @@
 // The CPU backend's threads: tasks that run later, and loops whose ranges idle threads share.
 // In the path: backend.cc enqueues job lists, the walkers split large jobs.
-// Why not a library's pool: a task takes 300 us, and to wake a thread takes 10 to 50. So a task says before it begins
-// how many threads its loops can occupy, these stay awake for a moment between two loops, and a thread that is woken to
-// help starts on another core than the one it helps (WakeHelpers). Thread-safe.
+// Why not a library's pool: a task takes 300 us, and waking a thread takes 10 to 50. So a task says before it begins
+// how many threads its loops can occupy, these threads stay awake for a moment between two loops, and a thread that is
+// woken to help starts on another core than that of the thread that it helps (WakeHelpers). Thread-safe.
 #ifndef NORMD_KERNELS_CPU_PARALLEL_H_
 #define NORMD_KERNELS_CPU_PARALLEL_H_
 
@@ -59,8 +59,8 @@ class WorkerPool {
   void WakeHelpers(Lock& lock);
   // Takes ranges of `loop` until none is left.
   void Help(Loop* loop, Lock& lock);
-  // Removes `loop` and returns when no other thread is inside. Meanwhile this thread helps with loops that those inside
-  // have begun.
+  // Removes `loop` and returns when no other thread is inside. Meanwhile this thread helps with inner loops that the
+  // threads inside have begun.
   void Finish(Loop* loop);
   // A loop that has ranges left and was begun inside more than `depth` others; null if there is none.
   Loop* FindLoop(int depth, Lock& lock) const;
@@ -68,9 +68,9 @@ class WorkerPool {
   const int threads_;
   std::mutex mu_;  // guards everything below but news_
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<Worker*> sleeping_;  // those that nobody has woken; the last one sleeps the shortest and is woken first
+  std::vector<Worker*> sleeping_;  // not yet woken; the last one fell asleep last and is woken first
   std::deque<Task> tasks_;
-  std::vector<Loop*> loops_;  // those that may have ranges left
+  std::vector<Loop*> loops_;  // the loops that may have ranges left
   int64_t running_ = 0;       // tasks
   int64_t wanted_ = 0;        // threads that should be woken to help
   int64_t finishing_ = 0;     // threads that sleep in Finish

@@ -28,7 +28,7 @@ HWY_INLINE double ShiftOfRow(T tag, Precision precision, const RowBlock& block, 
   return ShiftOf(tag, precision, x, block.counted, false);
 }
 
-// The sums of a row whose shift is 0 (EXACT), or any (FAST). kInTurns: by SumInTurns.
+// The sums of a row about `shift`, which is 0 under EXACT. kInTurns: by SumInTurns.
 template <Statistic kStatistic, bool kInTurns, typename Real, typename T>
 HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> type, const RowBlock& block, int64_t row, double shift) {
   const auto* const x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
@@ -41,10 +41,10 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> type, const RowBlock& block, 
       return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), chunk, shift, 1);
     }
   };
-  // What FoldChunks does: with another lambda between them, f32 rows of EXACT take 2 % longer. As many wait as the
-  // count has binary digits.
+  // The same as FoldChunks: a call of it, with one more lambda, makes EXACT rows of f32 2 % slower. The number of sums
+  // that wait is at most the number of binary digits of the count.
   static_assert(RowBlock::kMaxChunks < 1 << 7);
-  double first[7], second[7];  // not initialised, which would take short rows as long as their sums
+  double first[7], second[7];  // not initialised: that would take as long as the sums of a short row
   PairSums sum;
   const int64_t chunks = order::RowChunks(block.counted);
   int64_t waiting = 0;
@@ -60,8 +60,8 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> type, const RowBlock& block, 
   return sum;
 }
 
-// The statistics of a row in as many rounds as it needs, and about any shift. Most rows need only the round that
-// SumRows makes.
+// The statistics of a row in as many rounds as it needs, and about any shift. Most rows need only the first round,
+// which is SumRows.
 template <Statistic kStatistic, typename T>
 HWY_NOINLINE FinishedStatistics CarefulRow(T tag, const RowBlock& block, int64_t row) {
   const auto shift_of = [&](Precision precision)
@@ -78,20 +78,20 @@ HWY_NOINLINE FinishedStatistics CarefulRow(T tag, const RowBlock& block, int64_t
                            sums_of);
 }
 
-// The sums of the rows of a block, and the shifts that they are about; where no mean is subtracted, `second` alone. Not
-// initialised: that would take as long as a short row.
+// The sums of the rows of a block, and the shifts that they are about; where no mean is subtracted, `second` alone is
+// used. Not initialised: that would take as long as a short row.
 struct BlockSums {
   HWY_ALIGN double shift[RowBlock::kMaxRows], first[RowBlock::kMaxRows], second[RowBlock::kMaxRows];
 };
 
-// Whether a row about this shift is left to CarefulRow, because SumsOfRow takes none.
+// True if a row with this shift is left to CarefulRow, because SumsOfRow subtracts no shift under EXACT.
 template <Statistic kStatistic>
 HWY_INLINE bool IsLeft(Precision precision, double shift) {
   return kStatistic == Statistic::kMeanVariance && precision == Precision::kExact && shift != 0;
 }
 
-// Takes each step for all rows before the next one, because a step of a row waits dozens of cycles for the step before
-// it, and another row can use these cycles. False: some rows are left.
+// Runs each step for all rows before the next step, because a step of a row waits dozens of cycles for the step before
+// it, and other rows can use these cycles. Returns false if some rows are left to CarefulRow.
 template <Statistic kStatistic, typename Real, typename T>
 HWY_INLINE bool SumRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockSums* sums) {
   bool all = true;
@@ -111,8 +111,8 @@ HWY_INLINE bool SumRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockS
       sums->second[row] = sum.second.hi;
     }
   };
-  // Turns cost short rows more than they save, but for FAST. 16-bit elements, whose loads are most of EXACT sums, never
-  // gain by them there.
+  // Turns cost short rows more than they save, except under FAST. EXACT sums of 16-bit elements spend most of their
+  // time on loads, and never gain from turns.
   constexpr int64_t kLong = 512;
   constexpr bool kIsFast = std::is_same_v<Real, float>;
   if constexpr (kCentred && (kIsFast || std::is_same_v<T, F32>)) {
@@ -140,7 +140,7 @@ HWY_INLINE bool MayBeUniform(const RowBlock& block) {
   return kForm != Form::kPairs || (parameters.equal_f32 && parameters.bias == nullptr);
 }
 
-// Stores the results of those of a vector of rows that exist.
+// Stores the results of the first `rows` lanes, or of all lanes if there are fewer.
 HWY_INLINE void StoreResults(const FinishedLanes& finished, int64_t rows, FinishedStatistics* results) {
   HWY_ALIGN double lanes[3][kLanes];
   hn::Store(finished.mean, d, lanes[0]);
@@ -260,7 +260,8 @@ HWY_NOINLINE void NormaliseAnyRows(T tag, const RowBlock& block, const BlockSums
       results[row] = CarefulRow<kStatistic>(tag, block, row);
       continue;
     }
-    // Made in its place: a copy would read in vectors what was just written member by member, and wait for it.
+    // Constructed in place: a copy would load vectors of members that were just stored one by one, and wait for the
+    // stores.
     new (results + row) FinishedStatistics(FinishNarrow(statistic, block.rule,
                                                         {{kCentred ? sums.first[row] : 0, 0}, {sums.second[row], 0}}, n,
                                                         shift, block.precision));

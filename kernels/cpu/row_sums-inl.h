@@ -180,14 +180,14 @@ HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const cpu::RowChunks
   return total;
 }
 
-// Vectors of partial sums take turns, as many at a time as stay in registers: two sums for each of all of them do not
-// fit those of AVX2, and elements would wait for stores and loads. What the first turn read is in L1 when the second
-// comes.
+// The number of vectors of partial sums that are summed in one turn. Vectors take turns where the registers cannot hold
+// both sums of all of them, as those of AVX2 cannot: elements would wait for stores and loads of sums. Each turn reads
+// the elements again, from L1.
 template <typename Real>
 inline constexpr int64_t kTogether = HWY_MIN(kVectors<Real>, 4);
 
-// The sums of one chunk of n elements, about a shift if they are FAST, without a mask: what SumChunk<kMeanVariance,
-// false> returns. The vectors of partial sums take turns.
+// The sums of one chunk of n elements without a mask, about a shift under FAST; SumChunk<kMeanVariance, false> returns
+// the same. The vectors of partial sums take turns.
 template <typename Real, typename T>
 HWY_INLINE PairSums SumInTurns(T tag, TypeTag<Real> type, const typename T::Storage* HWY_RESTRICT x, int64_t n,
                                double shift_value) {
@@ -234,12 +234,13 @@ HWY_INLINE PairSums SumInTurns(T tag, TypeTag<Real> type, const typename T::Stor
   return {sum, Fold(type, second)};
 }
 
-// The fold of the sums of `chunks` chunks of narrow elements, of which chunk_of(chunk) returns one. They are folded as
-// they come: see order::FoldsAfter. As many wait as the count has binary digits. REQUIRES: 1 <= chunks <= kMaxChunks.
+// The fold of the sums of `chunks` chunks of narrow elements; chunk_of(chunk) returns the sums of one. They are folded
+// as they come, see order::FoldsAfter, so that at most as many wait as the count has binary digits. REQUIRES: 1 <=
+// chunks <= kMaxChunks.
 template <int64_t kMaxChunks, typename ChunkOf>
 HWY_INLINE PairSums FoldChunks(int64_t chunks, ChunkOf chunk_of) {
   constexpr int kMostWaiting = std::bit_width(static_cast<uint64_t>(kMaxChunks));
-  // Not initialised, which would take short rows as long as their sums.
+  // Not initialised: that would take as long as the sums of a short row.
   double first[kMostWaiting], second[kMostWaiting];
   PairSums sum;
   int64_t waiting = 0;
@@ -255,7 +256,7 @@ HWY_INLINE PairSums FoldChunks(int64_t chunks, ChunkOf chunk_of) {
   return sum;
 }
 
-// What FirstShift (kernels.h) returns for the n elements at `x`.
+// FirstShift() of kernels.h for the n elements at `x`.
 template <typename T>
 HWY_INLINE double ShiftOf(T tag, Precision precision, const typename T::Storage* x, int64_t n, bool masked) {
   const auto element = [&](int64_t i) HWY_ATTR { return ElementAt(tag, x + i); };

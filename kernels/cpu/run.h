@@ -38,7 +38,7 @@ struct Run {
   void* y = nullptr;        // plan.dtype, in the order of x; null: statistics only
   Parameters parameters{};  // w and b, in the order of the plan's extents
   DivisorRule rule{};
-  // Where plan.given_statistics, if the job wants no mean and no inverse_std and PrepareGiven() took them all.
+  // The prepared form of given statistics, if the job wants no mean and no inverse_std and PrepareGiven() returned it.
   std::optional<GivenGroups> given{};
   bool stream = false;    // y is too large for the caches and is written past them
   bool prefetch = false;  // x is too large for the caches of one core and is fetched ahead
@@ -65,15 +65,16 @@ struct Run {
                             Precision precision) const;
   // The statistics of a group in which no element counts.
   FinishedStatistics FinishEmpty() const { return Finish(plan.statistic, {}, 0, 0, 1, Precision::kExact); }
-  // Writes those of mean, inverse_std and moments of statistics group `group` that the job wants. Moments are not
+  // Writes the outputs of statistics group `group` that the job wants: mean, inverse_std, moments. Moments are not
   // written if the plan gives the statistics.
   void StoreGroup(int64_t group, const FinishedStatistics& result) const;
-  // The same for the channels [begin, end) of `channels`, of which that at `begin` is group `group`.
+  // The same for the channels [begin, end) of `channels`; the channel at `begin` is group `group`.
   void StoreChannels(int64_t group, const ChannelStatistics& channels, int64_t begin, int64_t end) const;
-  // Whether the job wants any of these.
+  // True if the job wants any of these outputs.
   bool StoresGroups() const { return job.mean != nullptr || job.inverse_std != nullptr || job.moments != nullptr; }
-  // Whether each of `tasks` tasks should be split among the threads, one task after the other, instead of being run by
-  // one thread. That costs the threads two meetings a task, so it is done where they would be idle otherwise.
+  // True if each of `tasks` tasks should be split among the threads, one task after the other, instead of being run by
+  // one thread. All threads then wait for one another twice a task, so this is done only where they would be idle
+  // otherwise.
   bool SplitsTasks(int64_t tasks, int64_t elements_per_task) const;
   // The number of items in a task of about grain_elements, where an item has `elements_per_item`.
   int64_t Grain(int64_t elements_per_item) const;

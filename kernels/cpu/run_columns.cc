@@ -12,13 +12,14 @@
 namespace normd::cpu {
 namespace {
 
-// The number of columns of one task: the sums and statistics of a tile stay in L2 beside the rows that stream by.
+// The number of columns of one task: the sums and statistics of a tile stay in L2 while the rows stream through it.
 constexpr int64_t kTileColumns = 1024;
 
-// The blocks are summed in spans that keep separate sums: so many spans for each thread are enough to share out.
+// The blocks are summed in spans, each with sums of its own. This many spans for each thread share the work evenly.
 constexpr int64_t kSpansPerThread = 4;
 
-// Rows of sums that are folded as they come: see order::FoldsAfter. As many are kept as the count has binary digits.
+// Rows of sums that are folded as they come, see order::FoldsAfter, so that at most as many are kept as the count has
+// binary digits.
 class FoldedRows {
  public:
   // For at most `rows` rows of `width` sums each.
@@ -27,7 +28,7 @@ class FoldedRows {
         kept_(std::make_unique_for_overwrite<double[]>(
             static_cast<size_t>((std::bit_width(static_cast<uint64_t>(rows)) + 1) * width))) {}
 
-  // The place for the sums of the next row. Call Push() when they are there.
+  // The place for the sums of the next row. Call Push() when they are written.
   double* Next() { return kept_.get() + depth_ * width_; }
   void Push() {
     ++depth_;
@@ -156,7 +157,7 @@ class ColumnTile {
  private:
   std::vector<double> Columns(double value) const { return std::vector<double>(static_cast<size_t>(columns_), value); }
 
-  // The statistics from `column` on; of columns that are applied by factors, what these need.
+  // The statistics from `column` on; for columns that are applied by factors, the members that FactorColumns reads.
   ColumnStatistics StatisticsAt(int64_t column) const {
     ColumnStatistics statistics;
     statistics.shift = shift_.data() + column;
@@ -173,14 +174,14 @@ class ColumnTile {
   bool MayBeNan(int64_t group) const {
     return !Result(group).finite || !run_.parameters.fit_f32 || run_.job.mask != nullptr;
   }
-  // True if two groups can be applied together. Otherwise the bits of one would depend on the other.
+  // True if two groups can be applied together. If they differed, the bits of one would depend on the other.
   bool AreAlike(int64_t a, int64_t b) const { return InF32(a) == InF32(b) && MayBeNan(a) == MayBeNan(b); }
 
   const FinishedStatistics& Result(int64_t group) const {
     return results_[results_.size() == 1 ? 0 : static_cast<size_t>(group)];
   }
 
-  // Takes statistics that are ready, of groups of one column each.
+  // Copies prepared statistics of groups of one column each.
   void TakeGiven(const GivenGroups& given) {
     const auto take = [this](const std::vector<double>& from, double* to) {
       std::copy_n(from.begin() + first_k1_, groups_, to);
@@ -207,8 +208,8 @@ class ColumnTile {
     fill(inverse_lo_.data(), statistics.inverse.lo);
   }
 
-  // The parameters as one value for each column. They are expanded into `storage` only if they do not lie that way
-  // already.
+  // The parameters as one value for each column. They are expanded into `storage` only if memory does not hold them in
+  // this form already.
   const double* ParameterColumns(const double* parameters, std::vector<double>& storage) const {
     if (parameters == nullptr || plan_.affine_index == AffineIndex::kElement) return parameters;
     if (plan_.channels_per_keep1 == plan_.reduce1 && plan_.channel_run == 1) {
@@ -241,8 +242,8 @@ class ColumnTile {
 
   bool IsCentred() const { return plan_.statistic == Statistic::kMeanVariance; }
 
-  // Sums the tile and finishes its groups: writes results_, or, where these are not needed, takes the statistics and
-  // returns true.
+  // Sums the tile and finishes its groups. Returns true if FinishTogether() finished all of them; otherwise results_
+  // has the result of each group, which is yet to be stored and spread.
   bool Sum(bool split) {
     std::vector<bool> pending(static_cast<size_t>(groups_), true);
     if (run_.wide() || pre_ != nullptr) {
@@ -280,7 +281,7 @@ class ColumnTile {
   }
 
   // Sums the pending groups in f64 (kExact) or f32 (kFast), about a first shift and, where needed, about a better one.
-  // Returns what Sum does.
+  // Returns the same as Sum.
   bool SumNarrow(bool split, Precision precision, std::vector<bool> pending) {
     if (IsCentred()) ChooseShifts(precision, pending);
     std::unique_ptr<double[]> sums = SumTile(split, precision);
@@ -313,8 +314,8 @@ class ColumnTile {
     return FirstShift(Precision::kExact, run_.x.At(offset_ + run_.first_counted * stride_ + column), 1, true);
   }
 
-  // Chooses the first shift of the pending groups. EXACT: the first element. FAST, which has no digits to spare: the
-  // mean of the first positions.
+  // Chooses the first shift of the pending groups: the first element under EXACT, and under FAST, which has no digits
+  // to spare, the mean of the first positions.
   void ChooseShifts(Precision precision, const std::vector<bool>& pending) {
     static_assert(order::kFastColumnSample <= order::kColumnBlock);
     ColumnBlock block = Block(0);
@@ -349,7 +350,7 @@ class ColumnTile {
     std::fill_n(shift32_.begin() + group * plan_.reduce1, plan_.reduce1, static_cast<float>(shift));
   }
 
-  // The sums of each column: RoomOf(columns_) second ones, then, if centred, as many first ones.
+  // The sums of each column: RoomOf(columns_) second sums, then, if a mean is subtracted, as many first sums.
   std::unique_ptr<double[]> SumTile(bool split, Precision precision) const {
     const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
     const int64_t room = RoomOf(columns_);
@@ -382,8 +383,8 @@ class ColumnTile {
     return sums;
   }
 
-  // Takes the statistics of groups of one column each, which are finished as many at once as a vector has lanes, unless
-  // one of them is not settled: then Reduce finishes, stores and spreads all of them again. `sums`: SumTile().
+  // Finishes groups of one column each, a vector of groups at a time, from the sums of SumTile(). Returns false if some
+  // group is not settled (see ChannelStatistics): Reduce then finishes, stores and spreads all of them again.
   bool FinishTogether(Precision precision, const double* sums) {
     if (!IsCentred() || plan_.reduce1 != 1 || !by_factors_) return false;
     std::vector<double> shift(shift_.size());
@@ -414,7 +415,7 @@ class ColumnTile {
     return true;
   }
 
-  // Writes results_ of the pending groups, made of their sums.
+  // Writes results_ of the pending groups from their sums.
   void FinishPending(Precision precision, const std::vector<bool>& pending, double* sums) {
     results_.resize(static_cast<size_t>(groups_));
     const int64_t room = RoomOf(columns_);
@@ -503,13 +504,13 @@ class ColumnTile {
   const PositionScale* const pre_;
   const int64_t pre_stride_;
   const bool parameters_per_position_;
-  const bool by_factors_;  // whether FactorColumns are what y is made of
+  const bool by_factors_;  // y is made with FactorColumns
   // One per column.
   std::vector<double> shift_;
   std::vector<float> shift32_;                         // for FAST
   std::unique_ptr<double[]> delta_hi_, inverse_hi_;    // not initialised before Reduce
   std::vector<double> scale_, delta_lo_, inverse_lo_;  // empty if by_factors_
-  // One per group, or one that stands for all of them where their statistics were taken together.
+  // One per group, or a single one for all groups if TakeGiven() or FinishTogether() wrote their statistics.
   std::vector<FinishedStatistics> results_;
   std::vector<Magnitude> magnitudes_;  // one per group, f64 only
   Centring centring_ = Centring::kOnce;

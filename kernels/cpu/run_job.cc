@@ -1,5 +1,5 @@
-// Runs one job: everything around the two walkers, that is the copy of a scattered x, residual, permutation, mask,
-// parameters, and the outputs of a statistics group.
+// Runs one job. This file holds all steps except the walkers: the copy of a scattered x, the residual, the permutation,
+// the mask, the parameters, and the outputs of a statistics group.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,8 +13,8 @@
 namespace normd::cpu {
 namespace {
 
-// Inputs of this size and more are fetched ahead: the two passes alternate, and during the apply pass nothing would be
-// read otherwise.
+// Inputs of this size and more are fetched ahead: the two passes alternate, and without that nothing would be read from
+// memory during the apply pass.
 constexpr int64_t kPrefetchBytes = int64_t{2} << 20;
 
 // Uninitialised scratch.

@@ -42,7 +42,7 @@ class RowGroup {
     // A segment is cut into pieces that have one channel, or that are small enough to share out.
     const int64_t run = per_channel ? std::min(plan_.channel_run, plan_.reduce1) : plan_.reduce1;
     if (!split) {
-      // The general loop of cpu::Apply takes one channel at a time.
+      // The general loop of cpu::Apply handles one channel a call.
       const bool all = !run_.wide() && plan_.cast_order == CastOrder::kAffineThenCast;
       const int64_t at_once = all ? plan_.reduce1 : run;
       for (int64_t begin = 0; begin < plan_.reduce1; begin += at_once) {
@@ -125,7 +125,7 @@ class RowGroup {
     return result.shift_too_far ? finish(result.better_shift) : result;
   }
 
-  // A function that calls its argument for ranges of chunks, on this thread or on those of the pool.
+  // A function that calls its argument for ranges of chunks, on this thread or on the threads of the pool.
   using ShareOut = absl::FunctionRef<void(absl::FunctionRef<void(int64_t, int64_t)>)>;
 
   // Writes the sums of kPowerSum's terms, chunk by chunk. Methods with this statistic take no mask.
@@ -180,7 +180,7 @@ class RowGroup {
     span.cast_order = plan_.cast_order;
     span.parameters_per_column = per_element;
     span.stream = run_.stream;
-    // The next group. If it has several segments, it must be small enough to be in L1 still when its turn comes.
+    // Fetches the next group. If it has several segments, it must be small enough to stay in L1 until its turn comes.
     const int64_t group_bytes = plan_.reduce0 * plan_.reduce1 * SizeOf(plan_.dtype);
     if (run_.prefetch && (plan_.reduce0 == 1 || group_bytes <= kPrefetchGroupBytes)) span.prefetch = plan_.reduce1;
     span.columns = end - begin;

@@ -265,7 +265,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DFloats>> Narrow(F16, DFloats floats, hn
   const auto bits = hn::BitCast(words, v);
   const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(words, 0x80000000u)));
   const auto magnitude = hn::And(bits, hn::Set(words, 0x7FFFFFFFu));
-  // Normals: the exponent is made 112 smaller and half an ulp is added; what overflows has the bits of Inf by itself.
+  // Normals: the exponent is made 112 smaller and half an ulp is added; an overflow gives the bits of Inf by itself.
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(words, 1));
   const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(words, 0xC8000FFFu)), odd));
   // Subnormals: the ulp of 0.5 in f32 is their ulp, so the sum with 0.5 rounds there.
@@ -378,8 +378,8 @@ template <typename Real, typename T>
 HWY_INLINE Vector<Real> LoadFirstAs(T tag, const typename T::Storage* HWY_RESTRICT p, int64_t count) {
   return Promote(Widen(tag, Floats<Real>(), LoadFirst(Raw<T, Floats<Real>>(), p, count)), Real());
 }
-// All lanes, or the first `count` of them where there are fewer; the other lanes are 0. Where to load a part takes
-// several times as long, whole vectors are told apart.
+// Loads all lanes, or the first `count` of them if that is fewer; the other lanes are 0. Whole vectors have a branch of
+// their own on targets where a partial load takes several times as long.
 template <typename Real, typename T>
 HWY_INLINE Vector<Real> LoadUpToAs(T tag, const typename T::Storage* HWY_RESTRICT p, int64_t count) {
   constexpr bool kIsMasked =
@@ -395,9 +395,9 @@ HWY_INLINE V LoadFirstAs(F64, const double* HWY_RESTRICT p, int64_t count) {
   return LoadFirst(d, p, count);
 }
 
-// Two vectors of elements, in the order that is quick for T: one after the other, but for bf16 those at even places and
-// those at odd ones. Two bf16 in 32 bits come apart by a shift and a mask, and go together by the same, while elements
-// in a row have to cross lanes.
+// Two vectors of elements in the order that is fastest for T: one vector after the other, but for bf16 the elements
+// with even indices and those with odd indices. A shift and a mask separate the two bf16 in each 32 bits, and join them
+// again, whereas adjacent elements would have to cross lanes.
 struct TwoVectors {
   Vector<float> first, second;
 };
@@ -405,7 +405,7 @@ template <typename T>
 HWY_INLINE TwoVectors LoadTwo(T tag, const typename T::Storage* HWY_RESTRICT p) {
   return {LoadAs<float>(tag, p), LoadAs<float>(tag, p + kLanesOf<float>)};
 }
-// Parameters of such elements.
+// The parameters of such elements, in the same order.
 template <typename T>
 HWY_INLINE TwoVectors LoadTwoFor(T /*tag*/, const float* HWY_RESTRICT p) {
   return LoadTwo(F32(), p);

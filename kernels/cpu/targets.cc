@@ -10,7 +10,7 @@ namespace normd {
 namespace {
 
 // The active target, or 0 until ActiveCpuTargetName is called. It is kept because every reply names its kernel, and
-// Highway executes CPUID for each question, which traps in a virtual machine and takes 25 us.
+// Highway executes CPUID whenever it is asked, which traps in a virtual machine and takes 25 us.
 std::atomic<int64_t> active_target{0};
 
 // The target that LimitCpuTargets chose; 0: no limit.

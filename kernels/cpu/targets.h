@@ -27,8 +27,8 @@ std::vector<CpuTarget> SupportedCpuTargets();
 std::string_view ActiveCpuTargetName();
 
 // Makes every later kernel call of the process use the target named `max_isa`; "auto" or "" lifts the limit.
-// INVALID_ARGUMENT naming "max_isa" if this machine has no target of that name, because the trial would then mean
-// nothing. Not for use while kernels run.
+// INVALID_ARGUMENT naming "max_isa" if this machine has no target of that name, because a trial on another target would
+// show nothing. Not for use while kernels run.
 absl::Status LimitCpuTargets(std::string_view max_isa);
 
 // Makes every later kernel call of the process use `id`; 0 returns to the best that LimitCpuTargets allows. Not for use

@@ -39,7 +39,7 @@ absl::Status CheckGroups(const NormSpec& spec);
 absl::Status CheckGroupsOf(const NormSpec& spec, int64_t channels, int64_t most);
 // The axis exists for some rank: it is in [-kMaxRank, kMaxRank).
 absl::Status CheckAxis(const NormSpec& spec, std::string_view field, int64_t axis);
-// Not both normalized_shape and axes are given, and some x has the given one.
+// At most one of normalized_shape and axes is given, and it can be satisfied by some x.
 absl::Status CheckShapeOrAxes(const NormSpec& spec);
 
 // Returns the axis counted from the front. INVALID_ARGUMENT naming `path` if `rank` has no such axis.
