@@ -45,6 +45,7 @@ TEST_MESSAGES = re.compile(r"tests/.+/\w+(?:\.grpc)?\.pb\.h$")
 # folders of its own that are not named here are refused. Longest name first is not needed: the match is exact.
 LAYERS = {
     "proto/wire": ("absl",),
+    "proto/text": ("absl",),
     "proto/catalogue": (),  # facts of the contract, for everything above
     "kernels/base": ("absl",),
     "kernels": ("absl", "proto/catalogue", "kernels/base"),
@@ -54,7 +55,7 @@ LAYERS = {
     "server/base": ("absl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
     "server/obs": ("absl", "prometheus", "json", "server/base"),
     "server/traces": ("absl", "grpc", "messages", "proto/wire", "kernels/base", "server/base"),
-    "server/security": ("absl", "openssl", "toml++", "kernels/base", "server/base"),
+    "server/security": ("absl", "openssl", "toml++", "proto/text", "kernels/base", "server/base"),
     # Sockets and the loops that serve them; what their bytes mean is for others.
     "server/net": ("absl", "openssl", "kernels/base", "server/base", "server/security"),
     "server/session": ("absl", "kernels", "kernels/base", "server/base"),
@@ -82,7 +83,7 @@ LAYERS = {
                    "server/rpc/services", "server/engine", "server/base", "server/net"),
     "server/admin": ("absl", "prometheus", "kernels/base", "server/net", "server/base"),
     # What an operator may set, and where each value comes from.
-    "server/options": ("absl", "cli11", "toml++", "kernels/base", "server/base", "server/net", "server/security",
+    "server/options": ("absl", "cli11", "toml++", "proto/text", "kernels/base", "server/base", "server/net", "server/security",
                        "server/shm", "server/traces", "server/admin"),
     # Which backends, stores, metrics and hooks there are.
     "server/wiring": ("absl", "kernels", "kernels/base", "kernels/cpu", "kernels/cuda", "server/options", "server/session",
@@ -94,7 +95,7 @@ LAYERS = {
                "server/engine", "server/rpc", "server/rpc/grpc", "server/admin", "server/security", "server/base",
                "server/obs"),
     "client/cpp": ("absl", "grpc", "openssl", "protobuf", "messages", "services", "proto/catalogue", "proto/wire"),
-    "client/cli": ("absl", "cli11", "json", "openssl", "protobuf", "messages", "proto/catalogue", "client/cpp"),
+    "client/cli": ("absl", "cli11", "json", "openssl", "protobuf", "messages", "proto/catalogue", "proto/text", "client/cpp"),
     "client/normctl": ("absl", "protobuf", "messages", "json", "proto/catalogue", "client/cpp", "client/cli"),
     "client/normload": ("absl", "messages", "json", "client/cpp", "client/cli"),
     "client/examples": ("client library",),  # users' programs
@@ -108,7 +109,7 @@ TESTS = {
     "tests/accuracy": ("kernels", "tests/accuracy", "tests/kernels", "tests/support"),
     "tests/server": ("kernels", "server", "messages", "services", "proto/wire", "tests/server", "tests/support"),
     "tests/client": ("client", "messages", "services", "proto/wire", "tests/client", "tests/support"),
-    "tests/proto": ("messages", "services", "proto/wire", "tests/proto", "tests/support"),
+    "tests/proto": ("messages", "services", "proto/text", "proto/wire", "tests/proto", "tests/support"),
     "tests/e2e": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/e2e", "tests/support"),
     "tests/fuzz": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/fuzz",
                    "tests/amplification", "tests/proto", "tests/support"),

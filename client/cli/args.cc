@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -12,8 +13,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "client/cli/did_you_mean.h"
 #include "client/cli/table.h"
+#include "proto/text/nearest_name.h"
 
 namespace normd::client {
 namespace {
@@ -74,7 +75,7 @@ absl::Status UnknownFlag(const CommandSpec& command, absl::string_view written) 
   const absl::string_view name = written.substr(0, written.find('='));
   std::vector<std::string> names;
   for (const FlagSpec& flag : AllFlags(command)) names.push_back(absl::StrCat("--", flag.name));
-  return UsageError(absl::StrCat("unknown flag ", name, DidYouMean(name, names)));
+  return UnknownNameError("flag", name, names);
 }
 
 absl::Status CheckOperands(const CommandSpec& command, const std::vector<std::string>& operands) {
@@ -123,6 +124,14 @@ absl::Status UsageError(absl::string_view message) {
 
 absl::Status BadValueError(absl::string_view flag, absl::string_view value, absl::string_view wanted) {
   return UsageError(absl::StrCat("--", flag, " is ", value.empty() ? "empty" : value, "; it must be ", wanted));
+}
+
+absl::Status UnknownNameError(absl::string_view what, absl::string_view written,
+                              const std::vector<std::string>& names) {
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string nearest(NearestName(std::string(written), views));
+  const std::string question = nearest.empty() ? "" : absl::StrCat(": did you mean ", nearest, "?");
+  return UsageError(absl::StrCat("unknown ", what, " ", written, question));
 }
 
 bool IsUsageError(const absl::Status& status) { return status.GetPayload(kUsageUrl).has_value(); }

@@ -49,6 +49,8 @@ std::vector<FlagSpec> Join(std::vector<FlagSpec> a, const std::vector<FlagSpec>&
 absl::Status UsageError(absl::string_view message);
 // UsageError "--eps is small; it must be a number": the value of `flag` is not what is `wanted`.
 absl::Status BadValueError(absl::string_view flag, absl::string_view value, absl::string_view wanted);
+// UsageError "unknown command heath: did you mean health?", or without the question where none of `names` is near.
+absl::Status UnknownNameError(absl::string_view what, absl::string_view written, const std::vector<std::string>& names);
 bool IsUsageError(const absl::Status& status);
 
 class ParsedArgs {

@@ -88,7 +88,7 @@ const FlagSpec* FindFlag(Commands commands, const CommandSpec& command, absl::st
 }
 
 // How far the line has come before the word that is being written.
-struct PlaceInLine {
+struct LinePosition {
   const CommandSpec* command;
   const FlagSpec* flag = nullptr;  // that waits for its value
   size_t operands = 0;
@@ -96,19 +96,19 @@ struct PlaceInLine {
 
 class Line {
  public:
-  explicit Line(Commands commands) : commands_(commands), place_{Find(commands, "")} {}
+  explicit Line(Commands commands) : commands_(commands), position_{Find(commands, "")} {}
 
-  const PlaceInLine& place() const { return place_; }
+  const LinePosition& position() const { return position_; }
   void Take(const std::string& word) {
     if (word == "=") return;
     // Of "unix:/run/x" bash makes three words; the last two belong to the one before.
     if (word == ":" || joins_) {
       joins_ = word == ":";
-    } else if (place_.flag != nullptr) {
-      place_.flag = nullptr;
+    } else if (position_.flag != nullptr) {
+      position_.flag = nullptr;
     } else if (absl::StartsWith(word, "-") && word != "-") {
-      const FlagSpec* const flag = FindFlag(commands_, *place_.command, word);
-      if (flag != nullptr && !flag->value.empty()) place_.flag = flag;
+      const FlagSpec* const flag = FindFlag(commands_, *position_.command, word);
+      if (flag != nullptr && !flag->value.empty()) position_.flag = flag;
     } else {
       TakeOperand(word);
     }
@@ -116,18 +116,18 @@ class Line {
 
  private:
   void TakeOperand(const std::string& word) {
-    const bool asks_for_help = place_.command->name.empty() && word == "help";
-    if (place_.operands == 0 && asks_for_help) return;
-    const CommandSpec* const next = Find(commands_, Joined(place_.command->name, word));
-    if (place_.operands == 0 && next != nullptr) {
-      place_.command = next;
+    const bool asks_for_help = position_.command->name.empty() && word == "help";
+    if (position_.operands == 0 && asks_for_help) return;
+    const CommandSpec* const next = Find(commands_, Joined(position_.command->name, word));
+    if (position_.operands == 0 && next != nullptr) {
+      position_.command = next;
     } else {
-      ++place_.operands;
+      ++position_.operands;
     }
   }
 
   const Commands commands_;
-  PlaceInLine place_;
+  LinePosition position_;
   bool joins_ = false;  // the next word goes on where a ':' ended
 };
 
@@ -135,15 +135,15 @@ Candidates ValuesOf(Commands commands, const CommandSpec& command, const FlagSpe
   return flag.choices.empty() ? CandidatesFor(commands, command, flag.value) : WordsOf(flag.choices, '|');
 }
 
-Candidates OperandsAt(Commands commands, const PlaceInLine& place) {
-  if (Candidates words = WordsAfter(commands, place.command->name); !words.empty()) {
-    return place.operands == 0 ? words : Candidates();
+Candidates OperandsAt(Commands commands, const LinePosition& position) {
+  if (Candidates words = WordsAfter(commands, position.command->name); !words.empty()) {
+    return position.operands == 0 ? words : Candidates();
   }
-  const std::vector<std::string> operands = absl::StrSplit(place.command->operands, ' ', absl::SkipEmpty());
+  const std::vector<std::string> operands = absl::StrSplit(position.command->operands, ' ', absl::SkipEmpty());
   if (operands.empty()) return {};
   const bool goes_on = absl::EndsWith(operands.back(), "...");
-  if (place.operands >= operands.size() && !goes_on) return {};
-  return CandidatesFor(commands, *place.command, operands[std::min(place.operands, operands.size() - 1)]);
+  if (position.operands >= operands.size() && !goes_on) return {};
+  return CandidatesFor(commands, *position.command, operands[std::min(position.operands, operands.size() - 1)]);
 }
 
 Candidates FlagsOf(const CommandSpec& command) {
@@ -212,17 +212,17 @@ std::string CompletionText(Commands commands, absl::Span<const std::string> word
   for (size_t i = 0; i + 1 < words.size(); ++i) line.Take(words[i]);
   absl::string_view written = words.empty() ? absl::string_view() : words.back();
   if (written == "=" || written == ":") written = "";
-  const PlaceInLine& place = line.place();
+  const LinePosition& position = line.position();
   const absl::string_view flag_part = FlagPart(written);
   const FlagSpec* const flag =
-      flag_part.empty() ? place.flag : FindFlag(commands, *place.command, absl::StripSuffix(flag_part, "="));
+      flag_part.empty() ? position.flag : FindFlag(commands, *position.command, absl::StripSuffix(flag_part, "="));
   Candidates candidates;
   if (flag != nullptr) {
-    candidates = ValuesOf(commands, *place.command, *flag);
+    candidates = ValuesOf(commands, *position.command, *flag);
   } else if (absl::StartsWith(written, "-")) {
-    candidates = FlagsOf(*place.command);
+    candidates = FlagsOf(*position.command);
   } else {
-    candidates = OperandsAt(commands, place);
+    candidates = OperandsAt(commands, position);
   }
   std::string out;
   for (const Candidate& candidate : candidates) {

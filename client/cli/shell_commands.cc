@@ -10,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/cli/completion.h"
-#include "client/cli/did_you_mean.h"
 #include "client/cli/man_page.h"
 #include "client/cli/tensor_file.h"
 
@@ -79,7 +78,7 @@ absl::Status RunMan(absl::string_view program, absl::Span<const CommandSpec> com
     }
     names.push_back(command.name);
   }
-  return UsageError(absl::StrCat("unknown command ", name, DidYouMean(name, names)));
+  return UnknownNameError("command", name, names);
 }
 
 }  // namespace normd::client

@@ -9,7 +9,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "client/cli/did_you_mean.h"
 #include "client/cli/table.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
@@ -176,7 +175,7 @@ std::optional<std::string> MethodField(absl::string_view name) {
 }
 
 absl::Status UnknownMethodError(absl::string_view written) {
-  return UsageError(absl::StrCat("unknown method ", written, DidYouMean(written, MethodNames())));
+  return UnknownNameError("method", written, MethodNames());
 }
 
 std::vector<FlagSpec> SpecFlags(absl::string_view method) {

@@ -11,7 +11,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client/cli/completion.h"
-#include "client/cli/did_you_mean.h"
 #include "client/cli/shell_commands.h"
 #include "client/cli/table.h"
 #include "client/normctl/help.h"
@@ -44,7 +43,7 @@ absl::Status RunGroup(const CommandSpec& group, const ParsedArgs& args, const Te
     absl::string_view name = command.spec.name;
     if (absl::ConsumePrefix(&name, Prefix(group))) names.emplace_back(name.substr(0, name.find(' ')));
   }
-  return UsageError(absl::StrCat("unknown command ", written, DidYouMean(written, names)));
+  return UnknownNameError("command", written, names);
 }
 
 // "  session get NAME          show a session": a line of a group's help, wrapped to its width.

@@ -9,7 +9,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "client/cli/did_you_mean.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
 #include "client/normctl/commands.h"
@@ -92,7 +91,7 @@ absl::Status ShowMethod(const v1::DescribeResponse& describe, const std::string&
     }
     names.push_back(absl::StrReplaceAll(method.name(), {{"_", "-"}}));
   }
-  return UsageError(absl::StrCat("unknown method ", written, DidYouMean(written, names)));
+  return UnknownNameError("method", written, names);
 }
 
 absl::Status RunMethods(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {

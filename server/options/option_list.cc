@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "kernels/base/strings.h"
-#include "server/base/nearest_name.h"
+#include "proto/text/nearest_name.h"
 
 namespace normd {
 namespace {

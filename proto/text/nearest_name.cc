@@ -1,14 +1,23 @@
-#include "server/base/nearest_name.h"
+#include "proto/text/nearest_name.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <string>
 #include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_replace.h"
 
 namespace normd {
 namespace {
 
 constexpr size_t kLongest = 64;
+
+// The letters that are compared: "layernorm" for LayerNorm, layer-norm and layer_norm.
+std::string Letters(std::string_view name) {
+  return absl::AsciiStrToLower(absl::StrReplaceAll(std::string(name), {{"-", ""}, {"_", ""}}));
+}
 
 // The Levenshtein distance, computed row by row.
 size_t Distance(std::string_view a, std::string_view b) {
@@ -30,11 +39,13 @@ size_t Distance(std::string_view a, std::string_view b) {
 
 std::string_view NearestName(std::string_view written, absl::Span<const std::string_view> names) {
   if (written.size() > kLongest) return "";
+  const std::string letters = Letters(written);
   std::string_view nearest;
   size_t least = kLongest + 1;
   for (const std::string_view name : names) {
-    const size_t distance = Distance(written, name);
-    if (distance < least && distance * 3 <= name.size()) {
+    const std::string of_name = Letters(name);
+    const size_t distance = Distance(letters, of_name);
+    if (distance < least && distance * 3 <= of_name.size()) {
       least = distance;
       nearest = name;
     }
