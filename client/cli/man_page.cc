@@ -22,14 +22,6 @@ std::string Escaped(absl::string_view text) {
   return out;
 }
 
-// `text` as lines of roff, which fills them. Long lines are broken for those who read the source.
-std::string Filled(absl::string_view text) {
-  constexpr size_t kWidth = 72;
-  std::string out;
-  for (const std::string& line : WrapText(text, kWidth)) absl::StrAppend(&out, Escaped(line), "\n");
-  return out;
-}
-
 // "One of exact, fast.", unless the help names all of them.
 std::string ChoicesText(const FlagSpec& flag) {
   const std::vector<absl::string_view> choices = absl::StrSplit(flag.choices, '|', absl::SkipEmpty());
@@ -41,23 +33,11 @@ std::string ChoicesText(const FlagSpec& flag) {
 // Paragraphs are filled. Lines that start with two blanks, as examples do, are shown as they are.
 std::string TextBody(absl::string_view text) {
   std::string out;
-  bool literal = false;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+  for (const absl::string_view line : absl::StrSplit(ReflowText(text, absl::string_view::npos), '\n')) {
     const bool kept = absl::StartsWith(line, "  ");
-    if (kept != literal) {
-      absl::StrAppend(&out, !kept ? ".fi\n.in\n.PP\n" : out.empty() || absl::EndsWith(out, ".PP\n") ? "" : ".PP\n");
-      absl::StrAppend(&out, kept ? ".in +4n\n.nf\n" : "");
-    }
-    if (line.empty()) {
-      if (!literal && !absl::EndsWith(out, ".PP\n")) absl::StrAppend(&out, ".PP\n");
-    } else {
-      absl::StrAppend(&out, kept ? absl::StrCat(Escaped(absl::StripLeadingAsciiWhitespace(line)), "\n") : Filled(line));
-    }
-    literal = kept;
+    absl::StrAppend(&out, kept ? ".nf\n" : "", line.empty() ? ".PP" : Escaped(line), kept ? "\n.fi\n" : "\n");
   }
-  absl::StrAppend(&out, literal ? ".fi\n.in\n" : "");
-  // A paragraph macro before a heading or the end says nothing.
-  return absl::EndsWith(out, "\n.PP\n") ? out.substr(0, out.size() - 4) : out;
+  return out;
 }
 
 // "\fB\-o\fR, \fB\-\-output\fR \fIFILE\fR".
@@ -76,7 +56,7 @@ std::string FlagsSection(const CommandSpec& command) {
     if (flag.group != group) absl::StrAppend(&out, ".SS ", flag.group, "\n");
     group = flag.group;
     absl::StrAppend(&out, ".TP\n", FlagTag(flag), "\n",
-                    Filled(absl::StrCat(FlagHelp(command, flag), ChoicesText(flag))));
+                    Escaped(absl::StrCat(FlagHelp(command, flag), ChoicesText(flag))), "\n");
   }
   return out;
 }
@@ -87,7 +67,7 @@ std::string CommandsSection(absl::Span<const CommandSpec> commands, const Comman
     const std::string prefix = absl::StrCat(group.name, group.name.empty() ? "" : " ");
     if (command.name == group.name || !absl::StartsWith(command.name, prefix)) continue;
     absl::StrAppend(&out, ".TP\n\\fB", Escaped(command.name), "\\fR \\fI", Escaped(command.operands), "\\fR\n",
-                    Filled(command.summary));
+                    Escaped(command.summary), "\n");
   }
   return out.empty() ? "" : absl::StrCat(".SH COMMANDS\n", out);
 }
@@ -102,9 +82,12 @@ constexpr absl::string_view kEnd =
 
 }  // namespace
 
+std::string ManPageName(absl::string_view program, const CommandSpec& command) {
+  return absl::StrCat(program, command.name.empty() ? "" : "-", absl::StrReplaceAll(command.name, {{" ", "-"}}));
+}
+
 std::string ManPage(absl::string_view program, absl::Span<const CommandSpec> commands, const CommandSpec& command) {
-  const std::string page =
-      absl::StrReplaceAll(absl::StrCat(program, command.name.empty() ? "" : "-", command.name), {{" ", "-"}});
+  const std::string page = ManPageName(program, command);
   std::string out =
       absl::StrCat(".TH ", absl::AsciiStrToUpper(Escaped(page)), " 1 \"\" \"normd ", ClientVersion(),
                    "\" \"normd\"\n.SH NAME\n", Escaped(page), " \\- ", Escaped(command.summary), "\n.SH SYNOPSIS\n\\fB",

@@ -1,4 +1,4 @@
-// Man pages made from the list of commands. Pure function.
+// Man pages made from the list of commands. Pure functions.
 #ifndef NORMD_CLIENT_CLI_MAN_PAGE_H_
 #define NORMD_CLIENT_CLI_MAN_PAGE_H_
 
@@ -9,6 +9,9 @@
 #include "client/cli/args.h"
 
 namespace normd::client {
+
+// "normctl-session-create" for "session create".
+std::string ManPageName(absl::string_view program, const CommandSpec& command);
 
 // The page of `command`, one of `commands`, in roff with the macros of man(7). The command without a name is the
 // program itself, whose page lists all others.

@@ -16,14 +16,9 @@
 namespace normd::client {
 namespace {
 
-// "session-create" of "session create", as pages are named.
-std::string PageName(absl::string_view program, const CommandSpec& command) {
-  return absl::StrCat(program, command.name.empty() ? "" : "-", absl::StrReplaceAll(command.name, {{" ", "-"}}));
-}
-
 absl::Status WritePages(absl::string_view program, absl::Span<const CommandSpec> commands, const std::string& folder) {
   for (const CommandSpec& command : commands) {
-    const std::string path = absl::StrCat(folder, "/", PageName(program, command), ".1");
+    const std::string path = absl::StrCat(folder, "/", ManPageName(program, command), ".1");
     if (absl::Status status = WriteFile(path, ManPage(program, commands, command)); !status.ok()) return status;
   }
   return absl::OkStatus();

@@ -167,7 +167,7 @@ TEST(ManPages, EscapeWhatRoffReadsAsItsOwn) {
   EXPECT_NE(page.find("a\\-b \\e c"), std::string::npos) << page;
   EXPECT_NE(page.find("\n\\&'quoted' first\n"), std::string::npos) << page;
   EXPECT_NE(page.find("\n\\&.dot first\n"), std::string::npos) << page;
-  EXPECT_NE(page.find(".nf\nliteral  \\-x\n.fi\n"), std::string::npos) << page;
+  EXPECT_NE(page.find(".nf\n  literal  \\-x\n.fi\n"), std::string::npos) << page;
 }
 
 // ---- completion
