@@ -1,5 +1,5 @@
-// The report of normload in three forms: a table for people, JSON for programs, and one HTML page with charts. All
-// forms are pure functions of the same values.
+// The report of normload in three forms: a table for people, JSON for programs, and one HTML page that draws charts of
+// the JSON. All forms are pure functions of the same values.
 #ifndef NORMD_CLIENT_NORMLOAD_REPORT_H_
 #define NORMD_CLIENT_NORMLOAD_REPORT_H_
 
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "client/normload/options.h"
 #include "client/normload/run_info.h"
 #include "client/normload/summary.h"
@@ -29,10 +30,14 @@ std::string ReportText(const Report& report, int width);
 // The values of the median run at the top level, and all repeats below "runs"; for a sweep "capacity", "points" and
 // "knee".
 nlohmann::json ReportJson(const Report& report);
-// A self-contained page: styles and charts are inside, and nothing is loaded from elsewhere.
+// A self-contained page: report_page.html with the JSON inside. It loads nothing from elsewhere.
 std::string ReportHtml(const Report& report);
+// report_page.html, compiled in (see embed.cmake), with "{{report}}" in place of the JSON.
+absl::string_view ReportPageTemplate();
 
 // Parts that several forms share.
+
+nlohmann::json RunJson(const RunSummary& run);
 
 // "layer-norm 256x768 f32 unary at 127.0.0.1:8001", what a report is about.
 std::string TitleOf(const Report& report);

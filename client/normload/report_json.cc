@@ -32,23 +32,6 @@ Json CallsJson(const CallSummary& calls) {
           {"latency_ns", QuantilesJson(calls.latency)}};
 }
 
-Json RunJson(const RunSummary& run) {
-  Json out = CallsJson(run.total);
-  out.update({{"seconds", run.seconds},
-              {"offered", run.offered},
-              {"unsent", run.unsent},
-              {"waited", run.waited},
-              {"cut_off", run.cut_off},
-              {"interrupted", run.interrupted},
-              {"good_share", run.good_share()},
-              {"lateness_ns", QuantilesJson(run.lateness)},
-              {"foreign_cpu", Share(run.background)},
-              {"noisy", run.noisy()}});
-  out["entries"] = Json::array();
-  for (const CallSummary& entry : run.entries) out["entries"].push_back(CallsJson(entry));
-  return out;
-}
-
 Json RunsJson(const std::vector<RunSummary>& runs) {
   Json out = Json::array();
   for (const RunSummary& run : runs) out.push_back(RunJson(run));
@@ -133,6 +116,23 @@ Json SweepJson(const SweepResult& sweep) {
 }
 
 }  // namespace
+
+Json RunJson(const RunSummary& run) {
+  Json out = CallsJson(run.total);
+  out.update({{"seconds", run.seconds},
+              {"offered", run.offered},
+              {"unsent", run.unsent},
+              {"waited", run.waited},
+              {"cut_off", run.cut_off},
+              {"interrupted", run.interrupted},
+              {"good_share", run.good_share()},
+              {"lateness_ns", QuantilesJson(run.lateness)},
+              {"foreign_cpu", Share(run.background)},
+              {"noisy", run.noisy()}});
+  out["entries"] = Json::array();
+  for (const CallSummary& entry : run.entries) out["entries"].push_back(CallsJson(entry));
+  return out;
+}
 
 Json ReportJson(const Report& report) {
   Json out = Json::object();

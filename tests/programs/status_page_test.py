@@ -5,6 +5,7 @@ Debian's chromium renders the page of a server under load, and prints what becam
 Runs with NORMD_TEST_FULL=1 (tests/run.sh --full) only, because the browser is a large package.
 """
 
+import collections
 import html.parser
 import re
 import subprocess
@@ -16,15 +17,19 @@ from harness import ENVIRONMENT, NORMLOAD, PATIENCE, ServerTest, TEST_ARGUMENTS
 
 
 class Page(html.parser.HTMLParser):
-    """Texts by the id of the element that they are below, or by its name, and the points of lines."""
+    """Texts by the id of the element that they are below, or by its name; how many elements have each name; the values
+    of attributes; and the points of lines."""
 
     def __init__(self, text):
         super().__init__()
         self.open, self.texts, self.lines = [], {}, []
+        self.counts, self.attributes = collections.Counter(), set()
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)
+        self.counts[tag] += 1
+        self.attributes.update(attributes.values())
         if tag == "polyline":
             self.lines.append(attributes.get("points", ""))
         if tag in ("meta", "wbr"):  # has no end
