@@ -9,7 +9,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/cli/npz.h"
 
 namespace normd::client {
 namespace {
@@ -81,7 +80,11 @@ std::optional<std::string> JsonKind(absl::string_view file) {
   return "is JSON";
 }
 
-std::optional<std::string> ZipKind(absl::string_view file) {
+bool IsZip(absl::string_view file) {
+  return absl::StartsWith(file, "PK\x03\x04") || absl::StartsWith(file, "PK\x05\x06");
+}
+
+std::string ZipKind(absl::string_view file) {
   // The directory at the end has the names of the members in the clear.
   constexpr size_t kLookedAt = 1 << 20;
   const absl::string_view directory = file.substr(file.size() - std::min(file.size(), kLookedAt));
@@ -91,7 +94,10 @@ std::optional<std::string> ZipKind(absl::string_view file) {
   }
   if (has("model.weights.h5")) return "is a .keras model";
   if (has("xl/workbook")) return "is an Excel workbook: save the sheet as .csv";
-  return std::nullopt;
+  if (has(".npy")) {
+    return "is an .npz of NumPy, a zip archive of .npy files: python3 -m zipfile -e FILE.npz . unpacks them";
+  }
+  return "is a zip archive";
 }
 
 // True if every second byte of the start is zero, as in UTF-16 of ASCII characters.
@@ -146,7 +152,7 @@ absl::Status CheckText(absl::string_view file) {
   const size_t at = binary != start.end() ? static_cast<size_t>(binary - start.begin()) : file.find('\0');
   if (at >= file.size()) return absl::OkStatus();
   const auto line = std::count(file.begin(), file.begin() + static_cast<ptrdiff_t>(at), '\n') + 1;
-  return absl::InvalidArgumentError(absl::StrCat("is neither .npy nor .npz nor .csv (line ", line, " has the byte \"",
+  return absl::InvalidArgumentError(absl::StrCat("is neither .npy nor .csv (line ", line, " has the byte \"",
                                                  absl::CHexEscape(file.substr(at, 1)),
                                                  "\", which text has not): save it with np.save(FILE, array)"));
 }

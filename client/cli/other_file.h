@@ -11,7 +11,7 @@
 
 namespace normd::client {
 
-// "is a checkpoint of PyTorch (torch.save)": what `file` is, if it is a known kind other than .npy, .npz, text, and
+// "is a checkpoint of PyTorch (torch.save)": what `file` is, if it is a known kind other than .npy, text, and
 // records of normd. Zip archives are told apart by the names of their members.
 std::optional<std::string> OtherFileKind(absl::string_view file);
 

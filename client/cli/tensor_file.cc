@@ -14,7 +14,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "client/cli/npz.h"
 #include "client/cli/other_file.h"
 
 namespace normd::client {
@@ -96,14 +95,10 @@ absl::StatusOr<FileContent> ParseContent(std::string file, bool is_named_npy, co
   FileContent out;
   if (file.empty()) return absl::InvalidArgumentError("is empty");
   if (const std::optional<std::string> kind = OtherFileKind(file)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        *kind, "; what is read is .npy, .npz of one array and .csv, and np.save(FILE, array) writes .npy"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(*kind, "; what is read is .npy and .csv, and np.save(FILE, array) writes .npy"));
   }
-  if (IsZip(file)) {
-    absl::StatusOr<std::string> npy = NpyInNpz(file);
-    if (!npy.ok()) return npy.status();
-    file = *std::move(npy);
-  } else if (!IsNpy(file) && !is_named_npy) {
+  if (!IsNpy(file) && !is_named_npy) {
     if (absl::Status status = CheckText(file); !status.ok()) return status;
     absl::StatusOr<CsvTable> table = ParseCsv(file, csv);
     if (!table.ok()) return table.status();

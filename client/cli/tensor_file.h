@@ -1,4 +1,4 @@
-// Reads tensors from files and writes them: .npy, .npz of one array, and .csv, told apart by their first bytes. "-" is
+// Reads tensors from files and writes them: .npy and .csv, told apart by their first bytes. "-" is
 // standard input. All rules of dtype conversion are in this one place.
 #ifndef NORMD_CLIENT_CLI_TENSOR_FILE_H_
 #define NORMD_CLIENT_CLI_TENSOR_FILE_H_

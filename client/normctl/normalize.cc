@@ -147,9 +147,9 @@ absl::Status RunNormalize(const CommandSpec& spec, const ParsedArgs& args, const
 }
 
 constexpr absl::string_view kNormalizeDetails =
-    "INPUT is .npy (little-endian floats; Fortran order is transposed), .npz of one array, or .csv (numbers; a first\n"
-    "line with text in every field is a header, lines that start with # are comments, --delimiter and --decimal say\n"
-    "what separates), recognised by its content; - is standard input. Results are .npy\n"
+    "INPUT is .npy (little-endian floats; Fortran order is transposed) or .csv (numbers; a first line with text in\n"
+    "every field is a header, lines that start with # are comments, --delimiter and --decimal say what separates),\n"
+    "recognised by its content; - is standard input. Results are .npy\n"
     "or .csv, by the name of the file; - is standard output, in the format of INPUT or --format. Without any file y\n"
     "is printed: a summary of it on a terminal, all of it elsewhere. The report of the call goes to standard error.\n"
     "NumPy has no bf16: --dtype bf16 rounds the input to bf16 and writes results widened to float32, exactly; an\n"

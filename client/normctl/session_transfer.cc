@@ -9,7 +9,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client/cli/npy.h"
-#include "client/cli/npz.h"
 #include "client/cli/other_file.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/spec_flags.h"
@@ -177,7 +176,6 @@ absl::Status CheckKind(const std::string& path, absl::string_view bytes, bool sa
   }
   std::optional<std::string> kind = OtherFileKind(bytes);
   if (!kind.has_value() && IsNpy(bytes)) kind = "is a .npy tensor";
-  if (!kind.has_value() && IsZip(bytes)) kind = "is a zip archive, perhaps an .npz of NumPy";
   if (!kind.has_value()) return absl::OkStatus();
   // Some kinds say themselves what to do.
   const bool has_advice = absl::StrContains(*kind, ": ");

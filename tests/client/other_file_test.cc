@@ -29,6 +29,8 @@ TEST(OtherFile, IsNamedByItsFirstBytes) {
   EXPECT_THAT(KindOf("PK\x03\x04 model/data.pkl PK\x01\x02"), HasSubstr("PyTorch"));
   EXPECT_THAT(KindOf("PK\x03\x04 model.weights.h5"), HasSubstr(".keras"));
   EXPECT_THAT(KindOf("PK\x03\x04 xl/workbook.xml"), HasSubstr("Excel"));
+  EXPECT_THAT(KindOf("PK\x03\x04 x.npy"), HasSubstr(".npz of NumPy"));
+  EXPECT_EQ(KindOf("PK\x03\x04 notes.txt"), "is a zip archive");
   EXPECT_THAT(KindOf(Bytes("\x02\0\0\0\0\0\0\0{}", 10)), HasSubstr("a .safetensors file"));
   // A header of 35,615 bytes begins as a gzip file.
   EXPECT_THAT(KindOf(Bytes("\x1F\x8B\0\0\0\0\0\0{", 9)), HasSubstr("a .safetensors file"));
@@ -40,7 +42,6 @@ TEST(OtherFile, IsNotTakenForWhatIsRead) {
     EXPECT_EQ(KindOf(text), "nothing known") << text;
   }
   EXPECT_EQ(KindOf("\x93NUMPY\x01"), "nothing known");
-  EXPECT_EQ(KindOf("PK\x03\x04 x.npy"), "nothing known");
   EXPECT_EQ(KindOf("\x08\x01\x12\x07pytorch\x1a\x20..."), "nothing known");  // a record of sessions/pytorch
   EXPECT_EQ(KindOf(""), "nothing known");
 }

@@ -164,10 +164,12 @@ TEST_F(TensorFile, SaysWhatAFileIsNot) {
   };
   EXPECT_THAT(error("empty.csv", ""), testing::EndsWith("empty.csv: is empty"));
   EXPECT_THAT(error("x.npy", "1,2\n"), testing::HasSubstr("x.npy: the magic bytes are missing"));
-  EXPECT_THAT(error("x.csv", "\x01\x02\x03"), testing::HasSubstr("is neither .npy nor .npz nor .csv"));
+  EXPECT_THAT(error("x.csv", "\x01\x02\x03"), testing::HasSubstr("is neither .npy nor .csv"));
   EXPECT_THAT(error("x.csv", absl::string_view("1\0,\0", 4)),
               testing::HasSubstr("is text in UTF-16: save it as UTF-8"));
   EXPECT_THAT(error("x.csv", absl::string_view("1,2\n3,\0\n", 8)), testing::HasSubstr("line 2 has the byte \"\\x00\""));
+  EXPECT_THAT(error("x.npz", "PK\x03\x04 a.npy PK\x01\x02 a.npy"),
+              testing::HasSubstr("x.npz: is an .npz of NumPy, a zip archive of .npy files: python3 -m zipfile -e"));
   EXPECT_THAT(error("x.csv", "\x89HDF\r\n\x1a\n..."),
               testing::HasSubstr("x.csv: is a file of HDF5 (Keras' .h5, netCDF)"));
 }
