@@ -19,7 +19,6 @@ import re
 import shlex
 import shutil
 import string
-import struct
 import subprocess
 import sys
 import tempfile
@@ -260,9 +259,6 @@ class Site:
                 continue
             if word.endswith(".npy"):
                 write_tensor(path)
-            elif word.endswith(".safetensors"):
-                prefix = words[words.index("--prefix") + 1] if "--prefix" in words else ""
-                write_batch_norm(path, prefix)
 
     def run(self, command):
         """Returns nothing, or how the command failed."""
@@ -276,14 +272,6 @@ def write_tensor(path):
     """Images of 4 channels, which every method takes."""
     from programs.harness import write_npy  # not above: it reads the arguments
     write_npy(path, (2, 4, 3, 3), [math.sin(7.3 * i) for i in range(72)])
-
-
-def write_batch_norm(path, prefix):
-    from programs.harness import write_safetensors
-    values = {"weight": (1, 1, 1, 1), "bias": (0, 0, 0, 0), "running_mean": (1, 0, -2, 3), "running_var": (1, 2, 3, 4)}
-    tensors = {name: ("F32", [4], struct.pack("<4f", *four)) for name, four in values.items()}
-    tensors["num_batches_tracked"] = ("I64", [], struct.pack("<q", 41))
-    write_safetensors(path, {prefix + name: tensor for name, tensor in tensors.items()}, {"format": "pt"})
 
 
 class Report:

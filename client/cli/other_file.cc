@@ -45,6 +45,15 @@ constexpr Signature kSignatures[] = {
     {0, "\xFF\xD8\xFF", "is an image"},
 };
 
+bool IsSafetensorsFile(absl::string_view file) {
+  constexpr size_t kLengthBytes = 8;
+  if (file.size() <= kLengthBytes || file[kLengthBytes] != '{') return false;
+  uint64_t length;
+  std::memcpy(&length, file.data(), kLengthBytes);
+  constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit; no text has so many zeros at its start
+  return length > 1 && length <= kMaxHeaderBytes;
+}
+
 bool IsPickle(absl::string_view file) {
   return file.size() > 2 && file[0] == '\x80' && file[1] >= 2 && file[1] <= 5 && file.back() == '.';
 }
@@ -114,17 +123,10 @@ bool IsUtf16(absl::string_view file) {
 
 }  // namespace
 
-bool IsSafetensorsFile(absl::string_view file) {
-  constexpr size_t kLengthBytes = 8;
-  if (file.size() <= kLengthBytes || file[kLengthBytes] != '{') return false;
-  uint64_t length;
-  std::memcpy(&length, file.data(), kLengthBytes);
-  constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit; no text has so many zeros at its start
-  return length > 1 && length <= kMaxHeaderBytes;
-}
-
 std::optional<std::string> OtherFileKind(absl::string_view file) {
-  if (IsSafetensorsFile(file)) return "is a .safetensors file";  // whose length may begin as a signature
+  if (IsSafetensorsFile(file)) {  // whose length may begin as a signature
+    return "is a .safetensors file: in Python, safetensors reads it and normd's Session.load_state_dict takes it";
+  }
   const bool is_text = CheckText(file).ok();
   for (const Signature& signature : kSignatures) {
     if (is_text && !signature.may_be_text) continue;

@@ -15,9 +15,6 @@ namespace normd::client {
 // records of normd. Zip archives are told apart by the names of their members.
 std::optional<std::string> OtherFileKind(absl::string_view file);
 
-// True if `file` starts as .safetensors files do.
-bool IsSafetensorsFile(absl::string_view file);
-
 // INVALID_ARGUMENT, with a word for what it is, unless `file` is text in ASCII or UTF-8.
 absl::Status CheckText(absl::string_view file);
 

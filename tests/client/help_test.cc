@@ -200,7 +200,6 @@ TEST(Completion, OffersCommandsFlagsAndValues) {
   EXPECT_EQ(Completed({"layer-norm", "--eps_mode", "="}), (Words{"add-to-root", "clamp-root", "inside-sqrt"}));
   EXPECT_EQ(Completed({"verify", "rms"}), (Words{"rms-norm"}));
   EXPECT_EQ(Completed({"completion", ""}), (Words{"bash", "fish", "zsh"}));
-  EXPECT_EQ(Completed({"session", "export", "bn", "--format", ""}), (Words{"record", "safetensors"}));
   EXPECT_EQ(Completed({"layer-norm", "--format", ""}), (Words{"csv", "npy"}));
   EXPECT_EQ(Completed({"layer-norm", "--color", ""}), (Words{"always", "auto", "never"}));
   EXPECT_EQ(Completed({"help", "l"}), (Words{"layer-norm", "lp-norm"}));

@@ -43,37 +43,6 @@ def read_npy(path):
     return header, struct.unpack(f"<{len(body) // 4}f", body)
 
 
-SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8}
-
-
-def write_safetensors(path, tensors, metadata=None):
-    """tensors: name -> (dtype, shape, bytes). As safetensors.torch.save_file lays them out: by dtype, then by name."""
-    header, data = {}, b""
-    if metadata is not None:
-        header["__metadata__"] = metadata
-    for name in sorted(tensors, key=lambda n: (-SIZES[tensors[n][0]], n)):
-        dtype, shape, values = tensors[name]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
-        data += values
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text + data)
-
-
-def read_safetensors(path):
-    """(name -> (dtype, shape, bytes), metadata)"""
-    with open(path, "rb") as source:
-        data = source.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    assert size % 8 == 0 and data[8:9] == b"{", data[:16]
-    header = json.loads(data[8:8 + size])
-    metadata = header.pop("__metadata__", {})
-    body = data[8 + size:]
-    assert max((t["data_offsets"][1] for t in header.values()), default=0) == len(body), header
-    return {name: (t["dtype"], t["shape"], body[slice(*t["data_offsets"])]) for name, t in header.items()}, metadata
-
-
 def read_text(path):
     with open(path, encoding="utf-8") as source:
         return source.read()
