@@ -1,5 +1,6 @@
-// normctl demo: sends real inputs through a running server and shows expected results beside received ones. There are
-// four parts, one source file each. Every comparison is counted, and a failed one makes the exit code 1.
+// normctl demo: sends real inputs through a running server and shows expected results beside received ones: the
+// examples of data/worked-examples.json, and a residual stack. Every comparison is counted, and a failed one makes the
+// exit code 1.
 #ifndef NORMD_CLIENT_NORMCTL_DEMO_H_
 #define NORMD_CLIENT_NORMCTL_DEMO_H_
 
@@ -11,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/cli/program.h"
 #include "client/cpp/client.h"
 
 namespace normd::client {
@@ -29,39 +29,15 @@ struct Demo {
   bool Check(bool holds, absl::string_view what);
 };
 
-// The parts. The returned error is that of a failed call; a failed comparison is counted in `demo` instead.
-absl::Status RunExamples(Demo& demo);    // (a) published worked examples
-absl::Status RunIris(Demo& demo);        // (b) running statistics of a BatchNorm session
-absl::Status RunSideBySide(Demo& demo);  // (c) every method on one tensor
-absl::Status RunResidual(Demo& demo);    // (d) pre-norm and post-norm residual stacks
-
-// Deletes a session at the end of a scope. A session that is already gone is not an error.
-class ScopedSession {
- public:
-  // Creates a session named "demo-`what`-<random>", which is unique on any server.
-  static absl::StatusOr<ScopedSession> Create(Client& client, absl::string_view what, const v1::Session& session);
-  ScopedSession(ScopedSession&& other) noexcept;
-  ScopedSession(const ScopedSession&) = delete;
-  ScopedSession& operator=(const ScopedSession&) = delete;
-  ~ScopedSession();
-
-  const std::string& name() const { return name_; }
-
- private:
-  ScopedSession(Client& client, std::string name) : client_(&client), name_(std::move(name)) {}
-  Client* client_;
-  std::string name_;  // empty if moved from
-};
-
-// The number of floats between two floats: 0 for equal ones (and for 0 and -0, NaN and NaN), a huge number for NaN and
-// a number.
-int64_t UlpDistance(float a, float b);
+// Pre-norm and post-norm residual stacks. The returned error is that of a failed call; a failed comparison is counted
+// in `demo` instead.
+absl::Status RunResidual(Demo& demo);
 
 // Takes the output of `kind` from a reply, as a tensor.
 absl::StatusOr<Tensor> TakeOutput(v1::NormalizeResponse& response, v1::OutputKind kind);
 
-// The root of the mean square.
-double RootMeanSquare(const std::vector<double>& values);
+// data/worked-examples.json, compiled in (see embed.cmake), so that an installed normctl needs no files.
+absl::string_view WorkedExamplesJson();
 
 }  // namespace normd::client
 

@@ -1,4 +1,4 @@
-// (d) Twelve residual blocks around a small fixed sublayer F; the server computes every norm.
+// normctl demo, part (d): twelve residual blocks around a small fixed sublayer F; the server computes every norm.
 // Pre-norm: x <- x + F(Norm(x)); the stream is the unrolled sum x0 + sum F(Norm(x)) and grows.
 // Post-norm: x <- Norm(x + F(x)); the stream keeps its size.
 // The server also adds the residual (one rounding, ROUND_FIRST), so sums in the same order give the same bits here.
@@ -58,7 +58,11 @@ Values Start() {
   return out;
 }
 
-double StreamRms(const Values& x) { return RootMeanSquare(std::vector<double>(x.begin(), x.end())); }
+double StreamRms(const Values& x) {
+  double sum = 0;
+  for (const double value : x) sum += value * value;
+  return std::sqrt(sum / static_cast<double>(x.size()));
+}
 
 struct Normed {
   Values y;  // Norm(x + residual)

@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
-#include "client/cli/csv.h"
 #include "client/cli/spec_flags.h"
 #include "client/cpp/local_server.h"
 #include "client/normctl/commands.h"
 #include "client/normctl/demo.h"
-#include "client/normctl/demo_data.h"
 #include "client/normload/normload.h"
 #include "client/normload/options.h"
 
@@ -373,23 +372,15 @@ TEST(Normload, ItsPageNamesEveryFlagOfItsOwn) {
 }
 
 TEST(Demo, CarriesItsData) {
-  const nlohmann::json examples = nlohmann::json::parse(std::string(WorkedExamplesJson()), nullptr, false);
-  ASSERT_TRUE(examples.is_array());
-  EXPECT_EQ(examples.size(), 43u);
-  const absl::StatusOr<CsvTable> iris = ParseCsv(IrisCsv());
-  ASSERT_TRUE(iris.ok()) << iris.status();
-  EXPECT_EQ(iris->rows, 150);
-  EXPECT_EQ(iris->columns, 4);
-}
-
-TEST(Demo, CountsUlps) {
-  EXPECT_EQ(UlpDistance(1.0f, 1.0f), 0);
-  EXPECT_EQ(UlpDistance(0.0f, -0.0f), 0);
-  EXPECT_EQ(UlpDistance(1.0f, std::nextafterf(1.0f, 2.0f)), 1);
-  const float tiny = std::numeric_limits<float>::denorm_min();
-  EXPECT_EQ(UlpDistance(tiny, -tiny), 2);
-  EXPECT_EQ(UlpDistance(NAN, NAN), 0);
-  EXPECT_GT(UlpDistance(NAN, 1.0f), 1000000);
+  const nlohmann::json parts = nlohmann::json::parse(std::string(WorkedExamplesJson()), nullptr, false);
+  ASSERT_TRUE(parts.is_object());
+  EXPECT_EQ(parts["examples"].size(), 43u);
+  std::set<std::string> methods;
+  for (const nlohmann::json& example : parts["methods"]) methods.insert(example["spec"].begin().key());
+  for (const std::string& method : MethodNames()) EXPECT_EQ(methods.count(*MethodField(method)), 1u) << method;
+  ASSERT_EQ(parts["iris"].size(), 3u);
+  EXPECT_EQ(parts["iris"][2]["input"].size(), 150u);
+  EXPECT_EQ(parts["iris"][2]["input"][0].size(), 4u);
 }
 
 }  // namespace

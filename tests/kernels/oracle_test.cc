@@ -238,7 +238,7 @@ std::vector<Wide> Values(const Json& json) {
 Json Examples() {
   std::ifstream file(NORMD_SOURCE_DIR "/client/normctl/data/worked-examples.json");
   EXPECT_TRUE(file.is_open());
-  return Json::parse(file);
+  return Json::parse(file)["examples"];
 }
 
 Spec SpecOf(const Json& example) {

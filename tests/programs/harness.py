@@ -5,7 +5,6 @@ free ports and a Unix socket, asks it with the real clients, reads the admin por
 lives in a temporary directory.
 """
 
-import json
 import os
 import signal
 import struct

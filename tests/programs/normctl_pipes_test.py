@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import ENVIRONMENT, NORMCTL, PATIENCE, ServerTest, TEST_ARGUMENTS, read_npy, read_text, run, write_npy
+from harness import ENVIRONMENT, NORMCTL, PATIENCE, ServerTest, TEST_ARGUMENTS, read_text, run, write_npy
 
 
 def filtered(arguments, source, **options):
