@@ -111,7 +111,7 @@ TESTS = {
     "tests/client": ("client", "messages", "services", "proto/wire", "tests/client", "tests/support"),
     "tests/proto": ("messages", "services", "proto/text", "proto/wire", "tests/proto", "tests/support"),
     "tests/e2e": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/e2e", "tests/support"),
-    "tests/fuzz": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/fuzz",
+    "tests/fuzz": ("kernels", "server", "messages", "services", "proto/wire", "tests/fuzz",
                    "tests/amplification", "tests/proto", "tests/support"),
     "tests/amplification": ("kernels", "server", "messages", "services", "proto/wire", "tests/amplification",
                             "tests/fuzz", "tests/support"),
