@@ -37,6 +37,27 @@ CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, con
   return result;
 }
 
+// The result of a new step of `session`, which has counted `num_batches` with it.
+CommitResult ResultOf(const Session& session, Reason reason, uint64_t num_batches) {
+  const bool applied = reason == Reason::kApplied;
+  return {.version = session.version + (applied ? 1 : 0),
+          .uid = session.uid,
+          .applied = applied,
+          .reason = reason,
+          .num_batches = num_batches,
+          .divisor = {}};
+}
+
+// What replays of a step need to know of its result.
+StepOutcome OutcomeOf(const StepId& step, uint64_t moments_hash, const CommitResult& result) {
+  return {.sequence = step.sequence,
+          .moments_hash = moments_hash,
+          .version = result.version,
+          .applied = result.applied,
+          .reason = result.reason,
+          .num_batches = result.num_batches};
+}
+
 void Publish(std::shared_ptr<Session> next, absl::Time now, StoredSession* stored) {
   ++next->version;
   next->update_time = std::max(now, next->update_time);  // the clock may have been set back
@@ -65,31 +86,16 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
   std::shared_ptr<Session> next = in_place ? stored->draft : std::make_shared<Session>(session);
   NORMD_ASSIGN_OR_RETURN(const Reason reason,
                          ApplyStep(session.spec, session.num_channels, update.moments, &next->state));
-  const bool applied = reason == Reason::kApplied;
-  CommitResult result = {.version = session.version + (applied ? 1 : 0),
-                         .uid = session.uid,
-                         .applied = applied,
-                         .reason = reason,
-                         .num_batches = next->state.num_batches,
-                         .divisor = {}};
+  CommitResult result = ResultOf(session, reason, next->state.num_batches);
   if (TraitsOf(session.spec.method()).commit_gives_divisor) {
     const RunningState& before = session.state;
     result.divisor = PowerNormDivisor(session.spec, before.num_batches + 1, update.moments, before.phi);
     // Only a step with an id can be replayed.
     stored->phi_before = {};
-    if (update.step.has_value()) stored->phi_before = {before.phi, result.version, applied};
+    if (update.step.has_value()) stored->phi_before = {before.phi, result.version, result.applied};
   }
-  if (update.step.has_value()) {
-    stored->steps.Add(*update.step,
-                      {.sequence = update.step->sequence,
-                       .moments_hash = hash,
-                       .version = result.version,
-                       .applied = result.applied,
-                       .reason = result.reason,
-                       .num_batches = result.num_batches},
-                      limits);
-  }
-  if (applied) {
+  if (update.step.has_value()) stored->steps.Add(*update.step, OutcomeOf(*update.step, hash, result), limits);
+  if (result.applied) {
     stored->draft = next;
     Publish(std::move(next), now, stored);
   }
