@@ -9,7 +9,6 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/session/durable/durable_store.h"
-#include "server/session/record/record.h"
 
 namespace normd {
 
@@ -38,32 +37,11 @@ std::optional<DurableStore::ListRead> DurableStore::TakeList() {
   }
 }
 
-// Other replicas create and delete sessions, too. If this server wrote while the table was counted, nobody knows
-// whether the count includes the write, so the count is dropped and the next one will do.
 void DurableStore::RefreshTotals() {
-  int64_t begun = 0;
-  {
-    MutexLock lock(mu_);
-    if (writes_begun_ != writes_ended_) return;
-    begun = writes_begun_;
-  }
-  const absl::StatusOr<TableTotals> totals = list_table_->Totals();
-  if (!totals.ok()) return;
-  MutexLock lock(mu_);
-  if (writes_begun_ != begun) return;
-  SetTotals(*totals);
-}
-
-void DurableStore::SetTotals(const TableTotals& totals) {
-  stats_.sessions = totals.all.sessions;
-  stats_.bytes = totals.all.bytes;
-  SessionTotals rest = totals.all;  // of the default tenant
-  tenants_ = totals.tenants;
-  for (const auto& [tenant, own] : totals.tenants) {
-    rest.sessions -= own.sessions;
-    rest.bytes -= own.bytes;
-  }
-  if (rest.sessions > 0) tenants_.emplace("", rest);
+  const std::optional<int64_t> count = totals_.BeginCount();
+  if (!count.has_value()) return;
+  const absl::StatusOr<TableTotals> counted = list_table_->Totals();
+  if (counted.ok()) totals_.EndCount(*count, *counted);
 }
 
 absl::StatusOr<ListPage> DurableStore::ReadPage(ListQuery query) {
@@ -92,18 +70,13 @@ absl::StatusOr<ListPage> DurableStore::ReadPage(ListQuery query) {
 }
 
 absl::StatusOr<SessionPtr> DurableStore::ReadSummary(const SessionRow& row) {
-  absl::StatusOr<SessionPtr> session = ParseSummary(row.head, row.state);
-  if (session.ok() && *session != nullptr) {
-    const bool fits = (*session)->id == row.id;
-    NORMD_RETURN_IF_ERROR(NoteDamage(row.id, fits ? absl::OkStatus() : DataLossError("the record of another session")));
-    return session;
-  }
-  NORMD_RETURN_IF_ERROR(NoteDamage(row.id, session.status()));
+  NORMD_ASSIGN_OR_RETURN(SessionPtr session, decoder_.DecodeSummary(row));
+  if (session != nullptr) return session;
   // An older server has written the record: it is read as a whole, one at a time, and only what is shown is kept.
   const RowRequest request = {.id = row.id, .known = {}};
   NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> whole, list_table_->Load({&request, 1}, /*max_bytes=*/0));
   if (whole.empty()) return SessionPtr();
-  NORMD_ASSIGN_OR_RETURN(const StoredSession stored, Parse(whole.front()));
+  NORMD_ASSIGN_OR_RETURN(const StoredSession stored, decoder_.Decode(whole.front()));
   Session summary = *stored.published;
   summary.parameters = std::make_shared<const OwnedParameters>();
   summary.state = {.mean = {}, .var = {}, .phi = {}, .num_batches = summary.state.num_batches};
@@ -126,7 +99,7 @@ absl::Status DurableStore::AddWhole(const ListQuery& query, absl::Span<const Ses
     }
     last = request.id;
     if (found == by_id.end()) continue;  // deleted meanwhile
-    absl::StatusOr<StoredSession> stored = Parse(*found->second);
+    absl::StatusOr<StoredSession> stored = decoder_.Decode(*found->second);
     if (stored.ok()) {
       page->sessions.push_back(std::move(stored->published));
     } else {

@@ -7,7 +7,6 @@
 #include "server/base/errors.h"
 #include "server/session/durable/durable_store.h"
 #include "server/session/record/record.h"
-#include "server/session/session_changes.h"
 #include "server/session/session_key.h"
 
 namespace normd {
@@ -16,8 +15,6 @@ namespace {
 
 // Limits of one load, because what is read is not bounded by what the callers sent.
 constexpr size_t kMaxLoads = 64;
-// More sessions than this are not repaired by one sweep. Those left out are found again when they are read again.
-constexpr size_t kMaxMisfits = 1024;
 
 }  // namespace
 
@@ -124,11 +121,13 @@ std::vector<RowRequest> DurableStore::BeginLoading(const std::vector<GetRead>& r
 
 std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const std::string& id, const SessionRow* row) {
   const absl::Time now = clock_->Now();
-  const absl::Status missing = MissingRow();
+  const absl::Status missing = file_check_.MissingRow();
   absl::StatusOr<StoredSession> parsed = missing.ok() ? SessionNotFoundError(IdOf(id)) : missing;
-  if (row != nullptr && !row->unchanged && !row->left_out) parsed = Parse(*row);
+  if (row != nullptr && !row->unchanged && !row->left_out) parsed = decoder_.Decode(*row);
   // The record is sealed and decides; lists, which read the columns, find the session again after the next sweep.
-  const bool misfit = row != nullptr && !row->unchanged && parsed.ok() && !ColumnsFit(*row, *parsed->published);
+  const bool misfit =
+      row != nullptr && !row->unchanged && parsed.ok() && !decoder_.ColumnsFit(*row, *parsed->published);
+  if (misfit) decoder_.RepairLater(id);
   bool came_back = false;
   {
     MutexLock lock(mu_);
@@ -136,7 +135,6 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
     // If so, memory has a newer snapshot or knows that the session is gone; the row was the newest when it was read.
     const bool published_meanwhile = loading->second;
     loading_.erase(loading);
-    if (misfit && misfits_.size() < kMaxMisfits) misfits_.insert(id);
     if (row != nullptr && row->left_out) return std::nullopt;
     ResidentSession* const resident = cache_.Find(id, now);
     if (row != nullptr && row->unchanged) {
@@ -156,36 +154,6 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
   }
   if (came_back && options_.observer.on_loaded != nullptr) options_.observer.on_loaded(id);
   return parsed;
-}
-
-absl::StatusOr<StoredSession> DurableStore::Parse(const SessionRow& row) {
-  absl::StatusOr<StoredSession> stored = ParseParts(row.head, row.state, row.clients);
-  if (stored.ok() && stored->published->id != row.id) stored = DataLossError("the record of another session");
-  NORMD_RETURN_IF_ERROR(NoteDamage(row.id, stored.status()));
-  return stored;
-}
-
-bool DurableStore::ColumnsFit(const SessionRow& row, const Session& session) {
-  const std::optional<absl::Time> expires = ExpireTime(session);
-  // Tables keep microseconds, and some round up.
-  const bool same_expiry =
-      expires.has_value() == row.expires_at.has_value() &&
-      (!expires.has_value() || absl::AbsDuration(*expires - *row.expires_at) <= absl::Microseconds(1));
-  if (same_expiry && row.bytes == QuotaBytes(session) && row.labels == LabelText(session.labels)) return true;
-  NoteDamage(row.id, DataLossError("the columns labels, bytes and expires_at do not fit the record")).IgnoreError();
-  return false;
-}
-
-absl::Status DurableStore::NoteDamage(const std::string& id, absl::Status status) {
-  if (status.ok()) return status;
-  // This store has written the record itself, so whatever is wrong with it is damage.
-  if (absl::IsInvalidArgument(status)) status = DataLossError("a record that no server has written");
-  {
-    MutexLock lock(mu_);
-    ++stats_.damaged;
-  }
-  if (options_.observer.on_damaged != nullptr) options_.observer.on_damaged(id, status);
-  return status;
 }
 
 }  // namespace normd

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
@@ -32,26 +31,19 @@ DurableStore::DurableStore(DurableStoreOptions options, StoreTables tables, Cloc
       write_table_(std::move(tables.writer)),
       read_table_(std::move(tables.reader)),
       list_table_(std::move(tables.lister)),
-      check_table_(std::move(tables.checker)),
       last_sweep_(std::chrono::steady_clock::now()),
       limits_(options_.limits),
       idle_timeout_(options_.residency.idle_timeout),
       cache_(options_.residency.max_bytes),
+      totals_(totals),
+      decoder_(options_.observer.on_damaged),
+      file_check_(std::move(tables.checker), options_),
       callbacks_(std::make_unique<CallbackThreads>(options_.callback_threads)),
       write_thread_(std::make_unique<WriteThread>(write_table_.get(), [this] {
         // The lock, so that a writer that has found no end waits already when the signal comes.
         { MutexLock lock(mu_); }
         changes_ready_.Signal();
       })) {
-  {
-    MutexLock lock(mu_);
-    SetTotals(totals);
-  }
-  if (check_table_ != nullptr) {
-    const bool first = check_table_->SizeBytes() <= options_.max_bytes_checked_first;
-    if (first) CheckFile();
-    if (!first) checker_ = std::thread([this] { CheckFile(); });
-  }
   writer_ = std::thread([this] { RunWriter(); });
   reader_ = std::thread([this] { RunReader(); });
   lister_ = std::thread([this] { RunLists(); });
@@ -68,14 +60,6 @@ DurableStore::~DurableStore() {
   writer_.join();
   reader_.join();
   lister_.join();
-  if (checker_.joinable()) {
-    // An interruption that comes before the check has begun is lost, so it is repeated.
-    while (!file_checked()) {
-      check_table_->Interrupt();
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-    checker_.join();
-  }
   callbacks_.reset();
 }
 
@@ -91,28 +75,6 @@ void DurableStore::SetLimits(const SessionLimits& limits, const ResidencyLimits&
   cache_.SetMaxBytes(residency.max_bytes);
 }
 
-bool DurableStore::file_checked() const {
-  MutexLock lock(mu_);
-  return file_checked_;
-}
-
-void DurableStore::CheckFile() {
-  const absl::Status status = check_table_->CheckIntegrity();
-  const bool damaged = absl::IsDataLoss(status);
-  {
-    MutexLock lock(mu_);
-    file_checked_ = true;
-    if (damaged) file_damage_ = status;
-  }
-  if (damaged && options_.observer.on_file_damaged != nullptr) options_.observer.on_file_damaged(status);
-}
-
-absl::Status DurableStore::MissingRow() const {
-  MutexLock lock(mu_);
-  if (file_damage_.ok()) return absl::OkStatus();
-  return DataLossError("the store's file is damaged, and this session may have been in it; restore a backup");
-}
-
 // ---- the callers' threads
 
 WaitStats DurableStore::WaitingReads(absl::Time now) const {
@@ -125,8 +87,12 @@ WaitStats DurableStore::WaitingReads(absl::Time now) const {
 StoreStats DurableStore::stats() const {
   const absl::Time now = SteadyNow();
   const int64_t log_bytes = write_table_->LogBytes();
+  const SessionTotals totals = totals_.all();
   MutexLock lock(mu_);
   StoreStats stats = stats_;
+  stats.sessions = totals.sessions;
+  stats.bytes = totals.bytes;
+  stats.damaged = decoder_.damaged();
   stats.resident_sessions = cache_.size();
   stats.resident_bytes = cache_.bytes();
   stats.evictions = cache_.evictions();
@@ -135,14 +101,11 @@ StoreStats DurableStore::stats() const {
   // Changes that are tried again stand in front.
   if (!changes_.empty()) stats.changes.oldest = now - changes_.front().first.since;
   stats.reads = WaitingReads(now);
-  stats.file_damaged = !file_damage_.ok();
+  stats.file_damaged = file_check_.damaged();
   return stats;
 }
 
-TotalsByTenant DurableStore::tenant_totals() const {
-  MutexLock lock(mu_);
-  return tenants_;
-}
+TotalsByTenant DurableStore::tenant_totals() const { return totals_.by_tenant(); }
 
 void DurableStore::Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) {
   const absl::Time now = clock_->Now();

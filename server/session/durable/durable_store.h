@@ -16,11 +16,9 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -38,47 +36,16 @@
 #include "server/base/steady_time.h"
 #include "server/session/durable/callback_threads.h"
 #include "server/session/durable/change_group.h"
+#include "server/session/durable/durable_options.h"
+#include "server/session/durable/file_check.h"
+#include "server/session/durable/row_decoder.h"
 #include "server/session/durable/session_cache.h"
+#include "server/session/durable/store_totals.h"
 #include "server/session/durable/write_thread.h"
 #include "server/session/session_store.h"
 #include "server/session/session_table.h"
 
 namespace normd {
-
-// What a store reports as it happens. The functions run on the store's threads, which wait for them; null functions are
-// not called.
-struct StoreObserver {
-  std::function<void(int64_t changes, absl::Duration duration)> on_group;  // one transaction, durable
-  std::function<void(absl::Duration duration)> on_read;                    // one load of sessions, found or not
-  // Part of SQLite's log was moved into the database file.
-  std::function<void(absl::Duration duration)> on_checkpoint;
-  std::function<void(int64_t sessions)> on_evicted;      // idle sessions that left memory
-  std::function<void(const std::string& id)> on_loaded;  // a session that came back into memory
-  std::function<void(const std::string& id, const absl::Status& damage)> on_damaged;
-  // The file that holds the records is damaged. Called once at most.
-  std::function<void(const absl::Status& damage)> on_file_damaged;
-  std::function<void(const absl::Status& status)> on_error;  // a transaction or a read that failed
-  std::function<void(std::string_view text)> on_warning;     // for operators
-  std::function<void(std::string_view text)> on_message;     // messages of a database, for its operators
-  // A flush failed, or another server has the store: it takes no more changes. Called once, with the reason; the server
-  // drains and ends.
-  std::function<void(std::string_view why)> on_failed;
-};
-
-struct DurableStoreOptions {
-  Durability durability = Durability::kPower;
-  SessionLimits limits;  // those of the start, as is `residency`
-  ResidencyLimits residency;
-  absl::Duration sweep_interval = absl::Seconds(10);  // between searches for idle and expired sessions
-  int64_t max_queued = 16384;                         // changes; more get RESOURCE_EXHAUSTED
-  int64_t max_queued_bytes = int64_t{256} << 20;      // of the changes' moments and parameters
-  int64_t max_queued_reads = 16384;                   // more get RESOURCE_EXHAUSTED
-  int callback_threads = 4;
-  // A larger file is checked while the store serves, a smaller one before.
-  int64_t max_bytes_checked_first = int64_t{256} << 20;
-  std::shared_ptr<Clock> own_clock;  // keeps `clock` alive if nobody else does; see database_clock.h
-  StoreObserver observer;
-};
 
 class DurableStore : public SessionStore {
  public:
@@ -126,10 +93,6 @@ class DurableStore : public SessionStore {
   };
 
   DurableStore(DurableStoreOptions options, StoreTables tables, Clock* clock, const TableTotals& totals);
-
-  // ---- the thread that checks the file and ends after the check
-  void CheckFile();
-  bool file_checked() const;
 
   // ---- the callers' threads
   void Enqueue(Change change, int64_t bytes);
@@ -205,6 +168,8 @@ class DurableStore : public SessionStore {
   bool Postpone(size_t begin, const ChangeGroup& group, std::vector<Change>* changes);
   // Moves sessions from memory into the group; returns requests for the other ones.
   std::vector<RowRequest> TakeResidents(absl::Span<const Change> changes, bool fresh, ChangeGroup* group);
+  // What a group that was written adds to the totals. REQUIRES: not yet published.
+  static std::vector<StoreTotals::Growth> GrowthsOf(ChangeGroup* group);
   // Takes in which rows were written, and publishes the group.
   void Publish(const SessionTable::Versions& versions, Group* group);
   // Lets readers see a working copy.
@@ -219,9 +184,6 @@ class DurableStore : public SessionStore {
   void NoteFailure();
   void FailGroup(const absl::Status& status, bool table_failed, Group* group);
   void AnswerAll(std::vector<Change> changes);
-  Totals TotalsFor(std::string_view tenant) const;
-  // The error for a session that has no row: OK if it does not exist, DATA_LOSS if it may be a lost one.
-  absl::Status MissingRow() const;
 
   // ---- the reader's thread
   void RunReader();
@@ -234,12 +196,6 @@ class DurableStore : public SessionStore {
   // The result for `id`, whose row was read (null: there is none, or the reading failed); nothing if the row must be
   // read again. Memory has the session afterwards, unless the writer has published it meanwhile.
   std::optional<absl::StatusOr<StoredSession>> FinishLoading(const std::string& id, const SessionRow* row);
-  absl::StatusOr<StoredSession> Parse(const SessionRow& row);
-  // Whether the columns beside the record match it. If not, reports the damage; the columns are written anew with the
-  // session's next change, or by the next sweep.
-  bool ColumnsFit(const SessionRow& row, const Session& session);
-  // Counts and reports an error of a record as damage; INVALID_ARGUMENT becomes DATA_LOSS. OK stays OK.
-  absl::Status NoteDamage(const std::string& id, absl::Status status);
   void AnswerRead(GetRead read, absl::StatusOr<StoredSession> result);
 
   // ---- the lists' thread
@@ -247,7 +203,6 @@ class DurableStore : public SessionStore {
   // Waits for the next list; nothing: stop. Refreshes the totals of a shared table meanwhile.
   std::optional<ListRead> TakeList();
   void RefreshTotals();
-  void SetTotals(const TableTotals& totals) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<ListPage> ReadPage(ListQuery query);
   // The session without parameters and statistics; null if it is gone.
   absl::StatusOr<SessionPtr> ReadSummary(const SessionRow& row);
@@ -266,7 +221,6 @@ class DurableStore : public SessionStore {
   const std::unique_ptr<SessionTable> write_table_;
   const std::unique_ptr<SessionTable> read_table_;
   const std::unique_ptr<SessionTable> list_table_;
-  const std::unique_ptr<SessionTable> check_table_;   // null: nothing to check
   std::chrono::steady_clock::time_point last_sweep_;  // steady, so that a wall clock set back does not stop sweeps
   bool more_expired_ = false;                         // than the newest sweep took: the next sweep comes at once
   int64_t write_connection_ = 0;                      // the last number of Connect: a new one empties memory
@@ -289,21 +243,17 @@ class DurableStore : public SessionStore {
   SessionCache cache_ ABSL_GUARDED_BY(mu_);
   // The sessions that the reader reads now; true: the writer has published the session meanwhile.
   std::unordered_map<std::string, bool> loading_ ABSL_GUARDED_BY(mu_);
-  // Sessions whose columns did not fit their records when they were read: the next sweep writes the columns anew.
-  std::set<std::string> misfits_ ABSL_GUARDED_BY(mu_);
   StoreStats stats_ ABSL_GUARDED_BY(mu_);
-  TotalsByTenant tenants_ ABSL_GUARDED_BY(mu_);  // add up to the sessions and bytes of stats_
-  // Transactions begun, and those whose end is in stats_. While the two differ, it is not known whether stats_ includes
-  // everything that a count of the table finds.
-  int64_t writes_begun_ ABSL_GUARDED_BY(mu_) = 0, writes_ended_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status file_damage_ ABSL_GUARDED_BY(mu_);
-  bool file_checked_ ABSL_GUARDED_BY(mu_) = false;
 
+  // Each has a mutex of its own.
+  StoreTotals totals_;
+  RowDecoder decoder_;
+  FileCheck file_check_;
   std::unique_ptr<CallbackThreads> callbacks_;
   std::unique_ptr<WriteThread> write_thread_;
-  std::thread writer_, reader_, lister_, checker_;
+  std::thread writer_, reader_, lister_;
 };
 
 }  // namespace normd

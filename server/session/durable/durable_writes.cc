@@ -178,7 +178,7 @@ void DurableStore::TryAgain(std::vector<Change> changes) {
 
 std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool fresh) {
   auto group = std::make_unique<Group>(
-      limits(), [this](std::string_view tenant) { return TotalsFor(tenant); }, clock_->Now());
+      limits(), [this](std::string_view tenant) { return totals_.For(tenant); }, clock_->Now());
   group->changes = std::move(changes);
   if (const absl::Status status = ApplyAll(fresh, group.get()); !status.ok()) {
     GiveBack(&group->copies);
@@ -300,8 +300,7 @@ std::vector<RowChange>* DurableStore::NewPart(Group* group) {
 
 void DurableStore::BeginWrite(Group* group) {
   group->write_begun = absl::Now();
-  MutexLock lock(mu_);
-  ++writes_begun_;
+  totals_.BeginWrite();
 }
 
 absl::StatusOr<bool> DurableStore::Reconnect(SessionTable* table, int64_t* connection) {
@@ -328,17 +327,17 @@ absl::Status DurableStore::LoadInto(absl::Span<const Change> changes, bool fresh
   for (const SessionRow& row : rows) {
     if (row.left_out) left_out.insert(row.id);
   }
-  const absl::Status missing = MissingRow();
+  const absl::Status missing = file_check_.MissingRow();
   for (const RowRequest& request : requests) {
     if (left_out.count(request.id) == 0) group->Add(request.id, {.damage = missing});
   }
   for (const SessionRow& row : rows) {
     if (row.left_out) continue;
     WorkingSession session = {.row = row.version};
-    absl::StatusOr<StoredSession> stored = Parse(row);
+    absl::StatusOr<StoredSession> stored = decoder_.Decode(row);
     session.damage = stored.status();
     if (stored.ok()) {
-      session.columns_fit = ColumnsFit(row, *stored->published);
+      session.columns_fit = decoder_.ColumnsFit(row, *stored->published);
       session.stored = *std::move(stored);
     }
     group->Add(row.id, std::move(session));
@@ -377,6 +376,18 @@ std::vector<RowRequest> DurableStore::TakeResidents(absl::Span<const Change> cha
   return missing;
 }
 
+std::vector<StoreTotals::Growth> DurableStore::GrowthsOf(ChangeGroup* group) {
+  std::vector<StoreTotals::Growth> growths;
+  for (const auto& [id, session] : group->sessions()) {
+    if (session.conflict || !(session.removed || session.head_changed)) continue;  // otherwise the totals stay
+    const bool exists = session.stored.published != nullptr;
+    const SessionTotals more = {.sessions = (exists ? 1 : 0) - (session.row.key != 0 ? 1 : 0),
+                                .bytes = (exists ? QuotaBytes(*session.stored.published) : 0) - session.bytes_before};
+    growths.push_back({std::string(TenantOf(id)), more});
+  }
+  return growths;
+}
+
 void DurableStore::Publish(const SessionTable::Versions& versions, Group* group) {
   auto version = versions.begin();
   for (const std::vector<RowChange>& part : group->parts) {
@@ -388,10 +399,10 @@ void DurableStore::Publish(const SessionTable::Versions& versions, Group* group)
       ++version;
     }
   }
+  if (group->write_begun != absl::InfiniteFuture()) totals_.EndWrite(GrowthsOf(&group->copies));
   const absl::Time now = clock_->Now();
   MutexLock lock(mu_);
   for (auto& [id, session] : group->copies.sessions()) PublishOne(id, &session, now);
-  if (group->write_begun != absl::InfiniteFuture()) ++writes_ended_;
   if (!versions.empty()) ++stats_.groups;
   stats_.rows += static_cast<int64_t>(versions.size());
 }
@@ -405,14 +416,6 @@ void DurableStore::PublishOne(const std::string& id, WorkingSession* session, ab
   if (const auto loading = loading_.find(id); loading != loading_.end()) loading->second = true;
   session->stored.draft = nullptr;
   const bool exists = session->stored.published != nullptr;
-  if (session->removed || session->head_changed) {  // otherwise the totals stay
-    const SessionTotals growth = {
-        .sessions = (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0),
-        .bytes = (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before};
-    stats_.sessions += growth.sessions;
-    stats_.bytes += growth.bytes;
-    AddTo(&tenants_, TenantOf(id), growth);
-  }
   if (session->expired) ++stats_.expired;
   if (!exists) return cache_.Erase(id);
   // Another server may have written a newer version already, and the reader seen it.
@@ -454,9 +457,9 @@ void DurableStore::FailGroup(const absl::Status& status, bool table_failed, Grou
     if (group->copies.Find(change.id).Dirty()) change.status = status;
   }
   GiveBack(&group->copies);
+  totals_.EndWrite({});
   {
     MutexLock lock(mu_);
-    ++writes_ended_;
     ++stats_.failed_groups;
   }
   if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
@@ -495,10 +498,7 @@ void DurableStore::DropExpired() {
     return;
   }
   std::set<std::string> ids(expired->begin(), expired->end());
-  {
-    MutexLock lock(mu_);
-    ids.merge(std::exchange(misfits_, {}));
-  }
+  ids.merge(decoder_.TakeMisfits());
   if (ids.empty() || write_table_->failed()) return;
   std::vector<Change> changes;
   changes.reserve(ids.size());
@@ -513,11 +513,6 @@ void DurableStore::MakeRoom(std::vector<Change>* changes) {
   if (std::none_of(changes->begin(), changes->end(), WantsRoom)) return;
   DropExpired();
   for (Change& change : *changes) change.room_made = true;
-}
-
-Totals DurableStore::TotalsFor(std::string_view tenant) const {
-  MutexLock lock(mu_);
-  return {.all = {.sessions = stats_.sessions, .bytes = stats_.bytes}, .tenant = TotalsOf(tenants_, tenant)};
 }
 
 void DurableStore::AnswerAll(std::vector<Change> changes) {
