@@ -160,7 +160,7 @@ struct SessionTotals {
 };
 using TotalsByTenant = std::map<std::string, SessionTotals, std::less<>>;
 
-// Statistics of a store at one moment. Counters count since the store was opened.
+// Statistics of a store; those of its parts are moments apart. Counters count since the store was opened.
 struct StoreStats {
   int64_t sessions = 0;
   int64_t bytes = 0;  // QuotaBytes of all sessions

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
+#include "server/session/durable/durable_store.h"
 #include "server/session/memory/memory_store.h"
 #include "server/session/postgres/database_clock.h"
 #include "server/session/postgres/postgres_table.h"

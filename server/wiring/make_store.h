@@ -10,7 +10,7 @@
 #include "server/base/clock.h"
 #include "server/base/tenant_quotas.h"
 #include "server/options/config.h"
-#include "server/session/durable/durable_store.h"
+#include "server/session/durable/durable_options.h"
 #include "server/session/session_store.h"
 
 namespace normd {

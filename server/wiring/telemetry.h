@@ -14,7 +14,7 @@
 #include "server/schedule/device_scheduler.h"
 #include "server/security/access_stats.h"
 #include "server/security/server_certificates.h"
-#include "server/session/durable/durable_store.h"
+#include "server/session/durable/durable_options.h"
 #include "server/wiring/audit_log.h"
 #include "server/wiring/metrics.h"
 #include "server/wiring/tracing.h"

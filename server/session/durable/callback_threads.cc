@@ -12,8 +12,11 @@ CallbackThreads::CallbackThreads(int threads) {
   }
 }
 
-CallbackThreads::~CallbackThreads() {
+CallbackThreads::~CallbackThreads() { Stop(); }
+
+void CallbackThreads::Stop() {
   for (const std::unique_ptr<Worker>& worker : workers_) {
+    if (!worker->thread.joinable()) continue;
     {
       MutexLock lock(worker->mu);
       worker->stopping = true;

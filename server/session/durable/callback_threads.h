@@ -1,7 +1,7 @@
 // The threads that run a store's callbacks, so that neither the writer nor a reader waits for them: what a caller does
 // with an answer (plan, compute, encode) may take long. The callbacks of one session run on one thread, in their order;
 // those of other sessions do not wait for them unless they share the thread.
-// In the path: between DurableStore and its callers. Threads: Post is safe from any thread.
+// In the path: between the threads of a DurableStore and its callers. Threads: Post is safe from any thread.
 #ifndef NORMD_SERVER_SESSION_DURABLE_CALLBACK_THREADS_H_
 #define NORMD_SERVER_SESSION_DURABLE_CALLBACK_THREADS_H_
 
@@ -21,8 +21,10 @@ class CallbackThreads {
   using Answer = absl::AnyInvocable<void()>;
 
   explicit CallbackThreads(int threads);
-  // Runs what was posted, then ends the threads.
   ~CallbackThreads();
+
+  // Runs what was posted, then ends the threads. REQUIRES: nothing is posted afterwards.
+  void Stop();
 
   // The thread that runs the callbacks of session `id`.
   size_t ThreadOf(std::string_view id) const;

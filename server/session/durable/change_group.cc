@@ -62,6 +62,15 @@ void SetHead(const Session& session, RowChange* row) {
 
 }  // namespace
 
+bool Change::WantsRoom() const {
+  return std::holds_alternative<StoredSession>(what) && absl::IsResourceExhausted(status) && !room_made;
+}
+
+bool Change::Cancelled() const {
+  const auto* update = std::get_if<StateUpdate>(&what);
+  return update != nullptr && update->cancelled != nullptr && update->cancelled();
+}
+
 void Change::Answer() {
   if (commit_done != nullptr) {
     if (status.ok()) return commit_done(std::move(result));
@@ -70,6 +79,13 @@ void Change::Answer() {
   if (session_done == nullptr) return;
   if (status.ok()) return session_done(std::move(session));
   session_done(status);
+}
+
+SessionTotals WorkingSession::Growth() const {
+  if (!removed && !head_changed) return {};
+  const bool exists = stored.published != nullptr;
+  return {.sessions = (exists ? 1 : 0) - (row.key != 0 ? 1 : 0),
+          .bytes = (exists ? QuotaBytes(*stored.published) : 0) - bytes_before};
 }
 
 void ChangeGroup::Add(const std::string& id, WorkingSession session) {
@@ -204,7 +220,7 @@ void ChangeGroup::EarlyRows(std::vector<RowChange>* rows) {
     SetState(&working.stored, row);
     ++working.row.revision;
     working.state_changed = false;
-    working.early = true;
+    working.early_row = true;
   }
   stepped_.clear();
 }
@@ -222,6 +238,19 @@ void ChangeGroup::Rows(std::vector<RowChange>* rows) {
     SetRow(kind, id, is_new ? RowVersion() : working.row, row);
     SetState(&working.stored, row);
     if (all) SetHead(*working.stored.published, row);
+  }
+}
+
+void ChangeGroup::SetVersions(const RowParts& parts, const SessionTable::Versions& versions) {
+  auto version = versions.begin();
+  for (const std::vector<RowChange>& part : parts) {
+    for (const RowChange& row : part) {
+      WorkingSession& working = sessions_.at(row.id);
+      // The last row of a session decides: somebody else may have deleted an expired one before the insert.
+      working.conflict = !version->has_value();
+      if (version->has_value()) working.new_row = **version;
+      ++version;
+    }
   }
 }
 

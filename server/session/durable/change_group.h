@@ -1,7 +1,7 @@
 // Applies the changes that a durable store's writer took from the queue to working copies, in order, so that several
 // changes of one session become one row, and says which rows to write. Of the rules of a step this file holds how the
 // steps of one transaction become rows; stored_session.h lists the other rules.
-// In the path: DurableStore's writer thread makes one group for each transaction. No I/O, no locks.
+// In the path: SessionWriter makes one group for each transaction. No I/O, no locks.
 // Threads: thread-compatible; a group belongs to the writer.
 #ifndef NORMD_SERVER_SESSION_DURABLE_CHANGE_GROUP_H_
 #define NORMD_SERVER_SESSION_DURABLE_CHANGE_GROUP_H_
@@ -35,6 +35,9 @@ struct DeleteChange {
 };
 struct ExpireChange {};  // deletes the session if its ttl has ended
 
+// The rows of one transaction, in the order in which they are written.
+using RowParts = std::vector<std::vector<RowChange>>;
+
 // One change of one session, from the queue to its callback.
 // NOLINTNEXTLINE(bugprone-exception-escape): moving a deque may allocate; being out of memory ends the process.
 struct Change {
@@ -54,6 +57,12 @@ struct Change {
   SessionPtr session;
   CommitResult result;
 
+  bool IsStep() const { return std::holds_alternative<StateUpdate>(what); }
+  // Whether the limits have refused this creation without anybody having looked for expired sessions yet.
+  bool WantsRoom() const;
+  // Whether nobody waits for this step any more.
+  bool Cancelled() const;
+
   // Passes `status` or, if it is OK, `session` or `result` to the callback.
   void Answer();
 };
@@ -72,13 +81,15 @@ struct WorkingSession {
   bool removed = false;  // the session of `row` is gone; `stored` may be another one
   bool head_changed = false;
   bool state_changed = false;
-  bool early = false;  // EarlyRows has had its row, which has `row` as its version when the transaction ends
+  bool early_row = false;  // EarlyRows has had its row, which has `row` as its version when the transaction ends
 
   // Set after writing: the row's new version, or that somebody else wrote first.
   RowVersion new_row;
   bool conflict = false;
 
-  bool Dirty() const { return removed || head_changed || state_changed || early; }
+  bool Dirty() const { return removed || head_changed || state_changed || early_row; }
+  // What the session adds to the totals by having been written. Nothing if it has only stepped.
+  SessionTotals Growth() const;
   // Whether nothing but the state of the row has changed since the row was read.
   bool OnlyStateChanged() const { return state_changed && row.key != 0 && !removed && !head_changed && columns_fit; }
 };
@@ -104,8 +115,8 @@ class ChangeGroup {
   // Applies one change and sets its status, session and result. REQUIRES: the session was added.
   void Apply(Change* change);
 
-  // Rows that EarlyRows would return.
-  size_t early_rows() const { return stepped_.size(); }
+  // The number of rows that EarlyRows would return.
+  size_t early_row_count() const { return stepped_.size(); }
   // Replaces `rows` by those of sessions that have only stepped, and reuses the memory of their states. The rows are
   // written in the group's transaction before everything that is returned later. A session's row comes early once; if
   // the session changes again, Rows has it.
@@ -113,6 +124,8 @@ class ChangeGroup {
   // The same for everything that is left: these rows make the table equal to the working copies. REQUIRES: called once,
   // after all changes were applied, because step ids count as written afterwards.
   void Rows(std::vector<RowChange>* rows);
+  // Takes in what became of the rows, `versions` of all of `parts`: sets new_row or conflict of their sessions.
+  void SetVersions(const RowParts& parts, const SessionTable::Versions& versions);
 
  private:
   using Entry = std::pair<const std::string, WorkingSession>;

@@ -1,6 +1,6 @@
 // The thread that writes transactions while the writer checks, applies and serialises changes: the first rows of a
 // large group while the writer makes its later ones, and the rest and the commit while the writer makes the next group.
-// In the path: between DurableStore's writer and the table that it writes. Transactions are written one after another.
+// In the path: between SessionWriter and the table that it writes. Transactions are written one after another.
 // Threads: the writer calls. While `busy`, the table belongs to the thread, otherwise to the writer.
 #ifndef NORMD_SERVER_SESSION_DURABLE_WRITE_THREAD_H_
 #define NORMD_SERVER_SESSION_DURABLE_WRITE_THREAD_H_
