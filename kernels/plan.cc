@@ -34,7 +34,7 @@ absl::StatusOr<int64_t> CheckTensor(Method method, DType dtype, absl::Span<const
 
 absl::Status CheckSingleValue(const NormSpec& spec, const NormPlan& plan) {
   const bool computed = plan.mode == Mode::kTraining && !plan.given_statistics && plan.elements > 0;
-  if (!computed || plan.SetSize() != 1 || spec.running().single_value != SingleValue::kRefuse) return absl::OkStatus();
+  if (!computed || plan.SetSize() != 1 || !spec.running().RefusesSingleValue()) return absl::OkStatus();
   return OutOfRangeError(
       "x.shape", ShapeText(plan.shape),
       "of more than one value per channel in training, unless single_value is SINGLE_VALUE_ZERO_VARIANCE",

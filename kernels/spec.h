@@ -21,9 +21,26 @@
 
 namespace normd {
 
-// How a training step moves the running statistics of a session (BatchNorm, tracking InstanceNorm):
-// running = (1 - a) * running + a * new, for the mean and for the variance of each channel.
+// How running statistics of all samples begin and move (Weighting::kSamples). A step with n samples per channel is
+// merged into the N samples before it, which count N * decay^n by then: see Merge in kernels/moments.h.
+struct SampleSpec {
+  // The state begins with `prior_count` samples of this mean and variance. >= 0; the mean may be negative. While a
+  // channel has count 0, or with kUnbiased at most 1, its running variance is prior_variance.
+  double prior_count = 0;
+  double prior_mean = 0;
+  double prior_variance = 1;
+  double decay = 1;  // in (0, 1]: what the weight of a sample is multiplied by for each later sample of its channel
+  std::optional<double> max_count;  // above 0: a channel whose count has reached it moves no more
+};
+
+// How a training step moves the running statistics of a session (BatchNorm, tracking InstanceNorm). kSteps:
+// running = (1 - a) * running + a * new, for the mean and for the variance of each channel. kSamples (BatchNorm alone):
+// the statistics of all samples, as SampleSpec says; the fields of the other weighting have their defaults.
 struct RunningSpec {
+  Weighting weighting = Weighting::kSteps;
+  SampleSpec samples;
+  // Which statistics the y of a training step on a session uses: its own, or (kSamples alone) the session's after it.
+  NormalizeWith normalize_with = NormalizeWith::kBatch;
   // In [0, 1]. Absent: 0.1 for kNew, 0.9 for kOld.
   std::optional<double> momentum;
   // kNew: a = momentum, so that 0 freezes the statistics and 1 replaces them. kOld: a = 1 - momentum.
@@ -31,13 +48,17 @@ struct RunningSpec {
   // True: a = 1 / num_batches, which makes `running` the mean over all steps; `momentum` must be absent.
   bool cumulative = false;
   // The new variance of n values: M2 / (n - 1) for kUnbiased, M2 / n for kBiased. The output of the step always uses
-  // the biased variance. Where n is 1, kUnbiased (and InstanceNorm, always) leaves the running variance as it is.
+  // the biased variance, unless it uses the running statistics. kSteps: where n is 1, kUnbiased (and InstanceNorm,
+  // always) leaves the running variance as it is.
   RunningVariance variance = RunningVariance::kUnbiased;
   // BatchNorm training with one value per channel: kRefuse is INVALID_ARGUMENT, kZeroVariance gives variance 0, y = b.
   SingleValue single_value = SingleValue::kRefuse;
   // True: NaN and Inf may enter the running statistics. False: a step that has them leaves the state as it is.
   bool accept_non_finite = false;
 
+  bool CountsSamples() const { return weighting == Weighting::kSamples; }
+  // Whether training with one value per channel is refused. Samples may come one by one.
+  bool RefusesSingleValue() const { return !CountsSamples() && single_value == SingleValue::kRefuse; }
   // The weight a of the new value. `num_batches` includes the step that is being made.
   double NewWeight(uint64_t num_batches) const;
   // The given momentum, or the default of momentum_of.

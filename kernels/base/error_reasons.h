@@ -75,6 +75,8 @@ inline constexpr ReasonRow kKernelReasons[] = {
     {"P_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument,
      "p is not above 0 and at most 1 (pRMSNorm), or is under 1 (LpNorm)."},
     {"RANK_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument, "A tensor has too few or too many dimensions."},
+    {"SAMPLES_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument,
+     "A prior, decay or max_count of WEIGHTING_SAMPLES is not in its range."},
     {"SHAPE_MISMATCH", absl::StatusCode::kInvalidArgument, "A tensor's shape is not the shape that is needed here."},
     {"SHAPE_OVERFLOW", absl::StatusCode::kInvalidArgument, "The product of a shape's dimensions is too large."},
     {"SINGLE_VALUE_PER_CHANNEL", absl::StatusCode::kInvalidArgument,

@@ -64,26 +64,6 @@ absl::Status CheckLayout(const NormSpec& spec) {
                    "LAYOUT_CHANNELS_FIRST or LAYOUT_CHANNELS_LAST");
 }
 
-absl::Status CheckLayoutAndRunning(const NormSpec& spec) {
-  absl::Status status = CheckLayout(spec);
-  if (!status.ok()) return status;
-  const RunningSpec& running = spec.running();
-  if (running.momentum.has_value() && !(*running.momentum >= 0 && *running.momentum <= 1)) {
-    return MomentumError(SpecPath(spec, "running.momentum"), *running.momentum);
-  }
-  if (running.momentum.has_value() && running.cumulative) {
-    return ExclusiveError(SpecPath(spec, "running.momentum"), "cumulative");
-  }
-  status = CheckEnum(spec, "running.momentum_of", running.momentum_of, MomentumOf::kOld,
-                     "MOMENTUM_OF_NEW or MOMENTUM_OF_OLD");
-  if (!status.ok()) return status;
-  status = CheckEnum(spec, "running.variance", running.variance, RunningVariance::kBiased,
-                     "RUNNING_VARIANCE_UNBIASED or RUNNING_VARIANCE_BIASED");
-  if (!status.ok()) return status;
-  return CheckEnum(spec, "running.single_value", running.single_value, SingleValue::kZeroVariance,
-                   "SINGLE_VALUE_REFUSE or SINGLE_VALUE_ZERO_VARIANCE");
-}
-
 absl::Status CheckGroups(const NormSpec& spec) {
   if (spec.num_groups() >= 1) return absl::OkStatus();
   return OutOfRangeError(SpecPath(spec, "num_groups"), Concat(spec.num_groups()), "at least 1",

@@ -15,6 +15,9 @@ inline constexpr ReasonRow kServerReasons[] = {
     // A request.
     {"CHANNELS_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument,
      "num_channels is under 1 where the method keeps running state, or not 0 where the method has no channels."},
+    {"CHANNEL_NAME_FORM", absl::StatusCode::kInvalidArgument,
+     "A channel's name has not 1 to 255 bytes, is given twice, or is none of the session's.",
+     "Name every channel of the session once."},
     {"CLIENT_ID_FORM", absl::StatusCode::kInvalidArgument,
      "step.client_id has a control character or one that changes the direction of text."},
     {"CLIENT_ID_LENGTH", absl::StatusCode::kInvalidArgument, "step.client_id does not have 1 to 128 bytes."},
@@ -80,6 +83,8 @@ inline constexpr ReasonRow kServerReasons[] = {
     // Sessions.
     {"SESSION_EXISTS", absl::StatusCode::kAlreadyExists, "The session id is in use.",
      "Choose another id, or use the session that is there."},
+    {"SESSION_FROZEN", absl::StatusCode::kFailedPrecondition, "The session is frozen: it takes no change.",
+     "Change a fork of it."},
     {"SESSION_NOT_FOUND", absl::StatusCode::kNotFound, "There is no such session: deleted, expired or never created.",
      "Create the session."},
     {"SESSION_REPLACED", absl::StatusCode::kAborted,

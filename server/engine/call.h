@@ -125,7 +125,7 @@ struct OutputTensor {
 
 struct StateReply {
   CommitResult result;
-  bool output_available = true;  // false: a replayed PowerNorm step whose divisor is no longer known
+  bool output_available = true;  // false: a replay whose statistics are no longer known
 };
 
 // Times of a call. `compute` is the time of all calls of its batch, which run as one job list: each reply carries the

@@ -254,16 +254,17 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
       task->status = std::move(result).status();
       return;
     }
+    task->apply_mean = std::move(result->mean);
     task->divisor = std::move(result->divisor);
     task->reply.state->output_available = !task->is_two_pass() || !task->divisor.empty();
     task->reply.state->result = *std::move(result);
   }
 
-  // PowerNorm training: y needs the divisor that the commit returned.
+  // Training whose y needs the statistics that the commit returned.
   void RunApplyPass() {
     Work work;
     for (Task& task : tasks_) {
-      if (Runs(task) && task.is_two_pass() && task.session == nullptr) task.divisor = FirstDivisor(task);
+      if (Runs(task) && task.is_two_pass() && task.session == nullptr) TakeFirst(&task);
       if (RunsApplyPass(task)) Add(task.ApplyJob(), task, &work);
     }
     // A committed step is answered, however long the apply pass takes and even if its caller has gone.
@@ -271,8 +272,15 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
   }
 
   // Without a session, a training step is the first step of a new state.
-  static std::vector<double> FirstDivisor(const Task& task) {
-    return PowerNormDivisor(task.spec(), 1, task.moments, InitialState(task.spec(), task.plan().num_channels).phi);
+  static void TakeFirst(Task* task) {
+    RunningState state = InitialState(task->spec(), task->plan().num_channels);
+    if (!task->spec().running().CountsSamples()) {
+      task->divisor = PowerNormDivisor(task->spec(), 1, task->moments, state.phi);
+      return;
+    }
+    task->status = ApplyStep(task->spec(), task->plan().num_channels, task->moments, &state).status();
+    task->apply_mean = std::move(state.mean);
+    task->divisor = std::move(state.var);
   }
 
   void Finish() {

@@ -23,6 +23,7 @@
 #include "server/base/resources.h"
 #include "server/base/wait_stats.h"
 #include "server/engine/call.h"
+#include "server/engine/pooled_step.h"
 #include "server/schedule/device_scheduler.h"
 #include "server/session/session_store.h"
 
@@ -59,15 +60,6 @@ struct EngineOptions {
   EngineObserver observer = {};
 };
 
-// One training step whose moments several callers computed, each on its part of the batch.
-struct PooledStep {
-  std::string session;  // its key (server/session/session_key.h)
-  std::vector<Moments> parts;
-  std::optional<StepId> step;
-  std::optional<uint64_t> expected_version;
-  std::function<bool()> cancelled;  // null: never; see StateUpdate
-};
-
 class Engine {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<CallReply>)>;
@@ -102,13 +94,15 @@ class Engine {
   void UpdateSession(std::string id, SessionPatch patch, SessionDone<SessionPtr> done);
   void ResetSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done);
   // Creates another session with the state, parameters and labels of `id`, at version 0 and without its step ids. The
-  // store chooses the id if `fork_id` is a SessionKey without an id. `reserve` is asked as by CreateSession.
-  void ForkSession(std::string id, std::string fork_id, SessionStore::Reserve reserve, SessionDone<SessionPtr> done);
+  // store chooses the id if `fork.id` is a SessionKey without an id. `reserve` is asked as by CreateSession.
+  struct Fork {
+    std::string id;
+    bool frozen = false;
+  };
+  void ForkSession(std::string id, Fork fork, SessionStore::Reserve reserve, SessionDone<SessionPtr> done);
   void DeleteSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done);
-  // Merges the parts in the order given (those of InstanceNorm are concatenated) and commits the result as one step.
-  // Also INVALID_ARGUMENT naming "session" if the session has no running state, "moments[i]" if a part's length differs
-  // from the first one's.
-  void CommitMoments(PooledStep step, SessionDone<CommitResult> done);
+  // Commits the update that UpdateOf makes of the step, as one step; its errors are added to the store's.
+  void CommitMoments(PooledStep step, SessionDone<PooledReply> done);
   void ExportSession(std::string id, SessionStore::Reserve reserve, SessionDone<std::string> done);
   void ImportSession(std::string id, std::string record, SessionDone<SessionPtr> done);
 
@@ -123,6 +117,8 @@ class Engine {
   SessionLimits session_limits() const { return sessions_->limits(); }
 
  private:
+  // Answers a pooled step of which the state is wanted. `before` is the session as it was read for the step.
+  void ReadCommitted(const Session& before, CommitResult result, SessionDone<PooledReply> done);
   // Submits a call that was prepared before and runs inline.
   void SubmitPrepared(Call&& call, Done done);
   EngineParts parts();

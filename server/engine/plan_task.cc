@@ -112,7 +112,7 @@ absl::Status CheckMask(const Task& task) {
 absl::Status CheckKept(const Task& task) {
   const TensorView& mask = task.call.mask;
   const bool refuses_one = mask.present() && TraitsOf(task.spec().method()).refuses_single_values &&
-                           IsTraining(task.call) && task.spec().running().single_value == SingleValue::kRefuse;
+                           IsTraining(task.call) && task.spec().running().RefusesSingleValue();
   if (!refuses_one || CountKept(mask) != 1) return absl::OkStatus();
   return AmountError("mask", "1 value per channel left",
                      "more than one value per channel in training, unless single_value is SINGLE_VALUE_ZERO_VARIANCE",
@@ -266,10 +266,14 @@ absl::Status MakePlans(const Task& task, PreparedCall* prepared) {
                                .given_statistics = !own_statistics,
                                .precision = keeps_wide || is_state ? Precision::kExact : call.precision};
   NORMD_ASSIGN_OR_RETURN(prepared->plan, MakePlan(spec, call.x.dtype, call.x.shape, options));
-  prepared->is_two_pass = TraitsOf(spec.method()).commit_gives_divisor && IsTraining(call);
+  prepared->is_two_pass = CommitGivesStatistics(spec) && IsTraining(call);
   if (!prepared->is_two_pass) return absl::OkStatus();
-  NORMD_ASSIGN_OR_RETURN(prepared->apply_plan, MakePlan(spec, call.x.dtype, call.x.shape,
-                                                        {.mode = Mode::kTraining, .given_statistics = true}));
+  // With running statistics y is that of inference, in the precision that was asked for.
+  const bool is_inference = spec.running().normalize_with == NormalizeWith::kRunning;
+  const PlanOptions apply = {.mode = is_inference ? Mode::kInference : Mode::kTraining,
+                             .given_statistics = true,
+                             .precision = is_inference && !keeps_wide ? call.precision : Precision::kExact};
+  NORMD_ASSIGN_OR_RETURN(prepared->apply_plan, MakePlan(spec, call.x.dtype, call.x.shape, apply));
   return absl::OkStatus();
 }
 

@@ -19,8 +19,8 @@ struct PreparedCall {
   NormSpec spec;  // the call's or the session's
 
   NormPlan plan;
-  // PowerNorm training divides by the divisor that the step's commit returns, so it takes two passes: the reduce pass
-  // by `plan`, then the apply pass by `apply_plan`, which is given the divisor.
+  // Training whose y is normalised with what the step's commit returns (CommitGivesStatistics) takes two passes: the
+  // reduce pass by `plan`, then the apply pass by `apply_plan`, which is given these statistics.
   bool is_two_pass = false;
   NormPlan apply_plan;
   bool commits = false;  // a training step on a session with running state

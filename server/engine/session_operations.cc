@@ -21,6 +21,9 @@ namespace normd {
 
 namespace {
 
+// Whatever is in memory will do.
+constexpr absl::Duration kAnyStaleness = absl::Hours(1);
+
 constexpr std::string_view kSessionField = "session.";  // prefix of fields in requests that carry a session
 
 absl::Status CheckChannels(const Session& session) {
@@ -89,55 +92,20 @@ absl::Status CheckTtl(const std::optional<absl::Duration>& ttl) {
   return OutOfRangeError("ttl", absl::FormatDuration(*ttl), "above 0", ServerReason("TTL_OUT_OF_RANGE"));
 }
 
-bool HasVectors(const RunningState& state) { return !state.mean.empty() || !state.var.empty() || !state.phi.empty(); }
-
-// Merges the moments of several parts into those of one step, per statistics group and in the order given. Methods that
-// step by sample concatenate the parts instead: each part adds instances.
-absl::StatusOr<Moments> Pool(Method method, const std::vector<Moments>& parts) {
-  Moments pooled;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const Moments& part = parts[i];
-    if (i == 0 || TraitsOf(method).steps_by_sample) {
-      pooled.insert(pooled.end(), part.begin(), part.end());
-      continue;
-    }
-    if (part.size() != pooled.size()) {
-      return ParameterLengthError(Concat("moments[", i, "]"), static_cast<int64_t>(part.size()),
-                                  static_cast<int64_t>(pooled.size()));
-    }
-    for (size_t group = 0; group < pooled.size(); ++group) pooled[group] = Merge(pooled[group], part[group]);
-  }
-  return pooled;
-}
-
-absl::StatusOr<StateUpdate> UpdateOf(const Session& session, PooledStep step) {
-  if (!session.spec.HasState()) {
-    const std::string_view method = Info(session.spec.method()).name;
-    return MakeError(KernelReason("NOT_ALLOWED"),
-                     {.field = "session", .value = Concat("a session of ", method), .limit = "one with running state"},
-                     Concat("is of ", method, ", which has no running state; it must be one with running state"));
-  }
-  NORMD_ASSIGN_OR_RETURN(Moments pooled, Pool(session.spec.method(), step.parts));
-  return StateUpdate{.id = std::move(step.session),
-                     .uid = session.uid,
-                     .moments = std::move(pooled),
-                     .step = std::move(step.step),
-                     .expected_version = step.expected_version,
-                     .moments_hash = {},
-                     .cancelled = std::move(step.cancelled)};
-}
-
-int64_t BytesOf(const std::vector<Moments>& parts) {
-  int64_t bytes = 0;
-  for (const Moments& part : parts) bytes += static_cast<int64_t>(part.size() * sizeof(Moment));
-  return bytes;
+// Fills in what a given state may leave out, and checks the whole.
+absl::Status ValidateGivenState(const Session& session) {
+  Session filled = session;
+  FillState(&filled);
+  return ValidateState(filled.spec, filled.num_channels, filled.state);
 }
 
 // A session that is made waits for its turn to be written, and is copied then.
 constexpr int64_t kCopiesOfNewSession = 2;
 
-// Of a session of `channels` with running state: a mean and a variance for each.
-int64_t StatisticsBytes(int64_t channels) { return 2 * SizeOf(DType::kF64) * channels; }
+// The running state of a new session, of which the request has no byte.
+int64_t StatisticsBytes(const Session& session) {
+  return StateVectorsOf(session.spec) * SizeOf(DType::kF64) * session.num_channels;
+}
 
 absl::Status ReserveForNew(const SessionStore::Reserve& reserve, int64_t bytes) {
   return reserve == nullptr || bytes == 0 ? absl::OkStatus() : reserve(kCopiesOfNewSession * bytes);
@@ -151,11 +119,12 @@ absl::Status Engine::ValidateNewSession(const Session& session) const {
   const OwnedParameters none;
   const OwnedParameters& parameters = session.parameters == nullptr ? none : *session.parameters;
   // First, so that too many channels are refused for the right reason and not by a plan.
-  NORMD_RETURN_IF_ERROR(CheckSessionSize(parameters, session.num_channels, sessions_->limits()));
+  NORMD_RETURN_IF_ERROR(CheckSessionSize(session, parameters, sessions_->limits()));
   NORMD_RETURN_IF_ERROR(CheckSessionParameters(session, parameters.weight, parameters.bias));
-  if (HasVectors(session.state)) {
-    NORMD_RETURN_IF_ERROR(ValidateState(session.spec, session.num_channels, session.state));
+  if (session.channel_names != nullptr) {
+    NORMD_RETURN_IF_ERROR(ValidateChannelNames(*session.channel_names, session.num_channels));
   }
+  if (ValuesOf(session.state) > 0) NORMD_RETURN_IF_ERROR(ValidateGivenState(session));
   return CheckTtl(session.ttl);
 }
 
@@ -169,7 +138,7 @@ void Engine::CreateSession(Session session, SessionStore::Reserve reserve, Sessi
   const absl::Status valid = ValidateNewSession(session);
   if (!valid.ok()) return done(PrefixField(valid, kSessionField));
   // A number of channels is a few bytes of the request, however much memory it leads to.
-  const int64_t bytes = StatisticsBytes(session.num_channels);
+  const int64_t bytes = StatisticsBytes(session);
   const absl::Status held = ReserveForNew(reserve, bytes);
   if (!held.ok()) return done(held);
   resources_->work_pool.RunIfLarge(bytes, [this, session = std::move(session), done = std::move(done)]() mutable {
@@ -211,32 +180,41 @@ void Engine::ResetSession(std::string id, std::optional<uint64_t> expected_versi
   });
 }
 
-void Engine::ForkSession(std::string id, std::string fork_id, SessionStore::Reserve reserve,
-                         SessionDone<SessionPtr> done) {
-  sessions_->Get(
-      std::move(id), absl::ZeroDuration(),
-      [this, fork_id = std::move(fork_id), reserve = std::move(reserve),
-       done = std::move(done)](absl::StatusOr<SessionPtr> origin) mutable {
-        if (!origin.ok()) return done(origin.status());
-        const int64_t bytes = QuotaBytes(**origin);
-        const absl::Status held = ReserveForNew(reserve, bytes);
-        if (!held.ok()) return done(held);
-        resources_->work_pool.RunIfLarge(
-            bytes, [this, origin = *std::move(origin), fork_id = std::move(fork_id), done = std::move(done)]() mutable {
-              Session fork = *origin;
-              fork.id = std::move(fork_id);
-              fork.version = 0;
-              fork.parameters_version = 0;
-              sessions_->Create(std::move(fork), std::move(done));
-            });
-      });
+void Engine::ForkSession(std::string id, Fork fork, SessionStore::Reserve reserve, SessionDone<SessionPtr> done) {
+  sessions_->Get(std::move(id), absl::ZeroDuration(),
+                 [this, fork = std::move(fork), reserve = std::move(reserve),
+                  done = std::move(done)](absl::StatusOr<SessionPtr> origin) mutable {
+                   if (!origin.ok()) return done(origin.status());
+                   const int64_t bytes = QuotaBytes(**origin);
+                   const absl::Status held = ReserveForNew(reserve, bytes);
+                   if (!held.ok()) return done(held);
+                   resources_->work_pool.RunIfLarge(bytes, [this, origin = *std::move(origin), fork = std::move(fork),
+                                                            done = std::move(done)]() mutable {
+                     Session session = *origin;
+                     session.id = std::move(fork.id);
+                     session.frozen = fork.frozen;
+                     session.version = 0;
+                     session.parameters_version = 0;
+                     sessions_->Create(std::move(session), std::move(done));
+                   });
+                 });
 }
 
 void Engine::DeleteSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done) {
   sessions_->Delete(std::move(id), expected_version, std::move(done));
 }
 
-void Engine::CommitMoments(PooledStep step, SessionDone<CommitResult> done) {
+void Engine::ReadCommitted(const Session& before, CommitResult result, SessionDone<PooledReply> done) {
+  // The version in memory is this step's or a later one. Which of the session's lives it is tells the uid.
+  sessions_->Get(before.id, kAnyStaleness,
+                 [result = std::move(result), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
+                   PooledReply reply = {.result = std::move(result), .session = nullptr};
+                   if (session.ok() && (*session)->uid == reply.result.uid) reply.session = *std::move(session);
+                   done(std::move(reply));
+                 });
+}
+
+void Engine::CommitMoments(PooledStep step, SessionDone<PooledReply> done) {
   std::string id = step.session;
   SessionStore::Cancelled cancelled = step.cancelled;
   sessions_->Get(std::move(id), absl::ZeroDuration(), std::move(cancelled),
@@ -246,16 +224,20 @@ void Engine::CommitMoments(PooledStep step, SessionDone<CommitResult> done) {
                    // Not on the store's callback thread.
                    resources_->work_pool.RunIfLarge(bytes, [this, session = *std::move(session), step = std::move(step),
                                                             done = std::move(done)]() mutable {
+                     const bool want_state = step.want_state;
                      absl::StatusOr<StateUpdate> update = UpdateOf(*session, std::move(step));
                      if (!update.ok()) return done(update.status());
                      if (observer_.on_not_finite != nullptr && !AllFinite(update->moments)) observer_.on_not_finite();
                      // The store takes the moments, which the report needs.
                      auto moments = std::make_shared<const Moments>(update->moments);
                      sessions_->Commit(*std::move(update),
-                                       [this, session = std::move(session), moments,
+                                       [this, session = std::move(session), moments, want_state,
                                         done = std::move(done)](absl::StatusOr<CommitResult> result) mutable {
-                                         if (result.ok()) ReportStep(observer_, *session, *moments, *result);
-                                         done(std::move(result));
+                                         if (!result.ok()) return done(result.status());
+                                         ReportStep(observer_, *session, *moments, *result);
+                                         if (want_state)
+                                           return ReadCommitted(*session, *std::move(result), std::move(done));
+                                         done(PooledReply{.result = *std::move(result), .session = nullptr});
                                        });
                    });
                  });

@@ -129,6 +129,7 @@ Job Task::ApplyJob() {
     job.x_segments = {};
     job.x_buffer = nullptr;
   }
+  if (!apply_mean.empty()) job.given_mean = apply_mean.data();
   job.given_variance = divisor.data();
   for (OutputTensor& output : reply.outputs) PointTo(&output, prepared->apply_plan, &job);
   return job;

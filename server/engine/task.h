@@ -33,7 +33,9 @@ struct Task {
   const double* given_mean = nullptr;
   const double* given_variance = nullptr;
   std::vector<double> request_mean, request_variance;
-  std::vector<double> divisor;  // given variance of the apply pass; empty before the commit
+  // Given statistics of the apply pass; the divisor, which is its variance, is empty before the commit. Statistics about
+  // zero have no mean.
+  std::vector<double> apply_mean, divisor;
 
   Buffer contiguous;  // room for a contiguous x, if x is scattered and its backend needs it contiguous
 

@@ -11,6 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/methods.h"
 #include "server/base/error_reasons.h"
+#include "server/session/sample_statistics.h"
 
 namespace normd {
 
@@ -105,6 +106,17 @@ void StepPowerNorm(const PowerNormSpec& spec, const Moments& moments, RunningSta
   }
 }
 
+absl::StatusOr<Reason> StepSamples(const NormSpec& spec, int64_t channels, const Moments& moments,
+                                   const Extremes& extremes, RunningState* state) {
+  NORMD_RETURN_IF_ERROR(CheckSamples(moments, extremes, channels));
+  const auto sampled = std::count_if(moments.begin(), moments.end(), [](const Moment& m) { return m.count > 0; });
+  const auto skipped = static_cast<int64_t>(SkippedChannels(moments).size());
+  if (sampled > 0 && skipped == sampled) return Reason::kNonFinite;
+  ++state->num_batches;
+  MergeSamples(spec.running(), moments, extremes, state);
+  return Reason::kApplied;
+}
+
 uint64_t Bits(double value) {
   return std::bit_cast<uint64_t>(std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value);
 }
@@ -133,6 +145,7 @@ std::optional<double> DriftOf(const Session& session, const Moments& moments) {
   const size_t instances = moments.size() / channels;  // 1 unless the method steps by sample
   double drift = 0;
   for (size_t c = 0; c < channels; ++c) {
+    if (session.spec.running().CountsSamples() && moments[c].count == 0) continue;
     double mean = 0;
     for (size_t n = 0; n < instances; ++n) mean += moments[n * channels + c].mean;
     mean /= static_cast<double>(instances);
@@ -147,6 +160,7 @@ RunningState InitialState(const NormSpec& spec, int64_t channels) {
   RunningState state;
   if (!spec.HasState()) return state;
   const auto size = static_cast<size_t>(channels);
+  if (spec.running().CountsSamples()) return InitialSamples(spec.running(), channels);
   if (TraitsOf(spec.method()).state == StateKind::kQuadraticMean) {
     state.phi.assign(size, 1.0);
   } else {
@@ -156,10 +170,22 @@ RunningState InitialState(const NormSpec& spec, int64_t channels) {
   return state;
 }
 
-absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const Moments& moments, RunningState* state) {
+int StateVectorsOf(const NormSpec& spec) {
+  const RunningState state = InitialState(spec, 1);
+  return static_cast<int>(ValuesOf(state));
+}
+
+bool CommitGivesStatistics(const NormSpec& spec) {
+  return TraitsOf(spec.method()).commit_gives_divisor || spec.running().normalize_with == NormalizeWith::kRunning;
+}
+
+absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const Moments& moments, RunningState* state,
+                                 const Extremes& extremes) {
   if (!spec.HasState()) {
     return NotAllowedError("moments", std::string(Info(spec.method()).name) + " without running state takes no steps");
   }
+  if (spec.running().CountsSamples()) return StepSamples(spec, channels, moments, extremes, state);
+  if (!extremes.empty()) return NotAllowedError("moments.min", "only a session that counts samples keeps extremes");
   NORMD_RETURN_IF_ERROR(CheckLength(spec, channels, moments));
   NORMD_RETURN_IF_ERROR(CheckMoments(moments));
   const bool empty = moments.empty() || moments.front().count == 0;
@@ -168,8 +194,7 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
     return Reason::kApplied;
   }
   const MethodTraits& traits = TraitsOf(spec.method());
-  if (traits.refuses_single_values && moments.front().count == 1 &&
-      spec.running().single_value == SingleValue::kRefuse) {
+  if (traits.refuses_single_values && moments.front().count == 1 && spec.running().RefusesSingleValue()) {
     return AmountError("x", "1 value per channel", "at least 2 in training, or single_value SINGLE_VALUE_ZERO_VARIANCE",
                        ServerReason("SINGLE_VALUE"));
   }
@@ -195,7 +220,7 @@ std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const
   return divisor;
 }
 
-uint64_t HashMoments(const Moments& moments) {
+uint64_t HashMoments(const Moments& moments, const Extremes& extremes) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
   // One chain per field, so that mixing one field does not wait for another.
   uint64_t count = Mix(moments.size() + kGolden);
@@ -205,6 +230,9 @@ uint64_t HashMoments(const Moments& moments) {
     count = Mix(count ^ Bits(m.count)) + kGolden;
     mean = Mix(mean ^ Bits(m.mean)) + kGolden;
     m2 = Mix(m2 ^ Bits(m.m2)) + kGolden;
+  }
+  for (const std::vector<double>* values : {&extremes.min, &extremes.max}) {
+    for (const double value : *values) m2 = Mix(m2 ^ Bits(value)) + kGolden;
   }
   return Mix(count ^ Mix(mean ^ Mix(m2)));
 }

@@ -1,6 +1,7 @@
 #include "server/session/session_changes.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/base/random_hex.h"
+#include "server/session/sample_statistics.h"
 #include "server/session/session_checks.h"
 #include "server/session/session_key.h"
 
@@ -18,14 +20,6 @@ namespace normd {
 namespace {
 
 constexpr int64_t kQuotaBytesPerSession = 1024;
-
-int64_t ParameterBytes(const OwnedParameters& parameters) {
-  int64_t bytes = 0;
-  for (const std::optional<OwnedTensor>* tensor : {&parameters.weight, &parameters.bias}) {
-    if (tensor->has_value()) bytes += static_cast<int64_t>((*tensor)->bytes.size());
-  }
-  return bytes;
-}
 
 // The error for a patch that was validated against a session whose id another session has taken since.
 absl::Status SessionReplacedError(const std::string& id) {
@@ -37,12 +31,7 @@ absl::Status SessionReplacedError(const std::string& id) {
 void FillDefaults(Session* session) {
   if (session->parameters == nullptr) session->parameters = std::make_shared<const OwnedParameters>();
   if (session->numerics.empty()) session->numerics = std::string(kNumerics);
-  const RunningState& state = session->state;
-  if (state.mean.empty() && state.var.empty() && state.phi.empty()) {
-    const uint64_t num_batches = state.num_batches;
-    session->state = InitialState(session->spec, session->num_channels);
-    session->state.num_batches = num_batches;
-  }
+  FillState(session);
 }
 
 // Checks and completes `session` and makes it the snapshot of `stored`, whose step ids are there already.
@@ -53,7 +42,7 @@ absl::StatusOr<StoredSession> Complete(Session session, StoredSession stored, co
   NORMD_RETURN_IF_ERROR(ValidateLabels(session.labels));
   const OwnedParameters none;
   const OwnedParameters& parameters = session.parameters == nullptr ? none : *session.parameters;
-  NORMD_RETURN_IF_ERROR(CheckSessionSize(parameters, session.num_channels, limits));
+  NORMD_RETURN_IF_ERROR(CheckSessionSize(session, parameters, limits));
   FillDefaults(&session);
   NORMD_RETURN_IF_ERROR(ValidateState(session.spec, session.num_channels, session.state));
   session.uid = RandomHex(4);
@@ -83,6 +72,20 @@ absl::StatusOr<StoredSession> ImportedSession(std::string id, StoredSession expo
   return Complete(std::move(session), std::move(exported), limits, now);
 }
 
+void FillState(Session* session) {
+  RunningState& state = session->state;
+  if (ValuesOf(state) == 0) {
+    const uint64_t num_batches = state.num_batches;
+    state = InitialState(session->spec, session->num_channels);
+    state.num_batches = num_batches;
+  }
+  if (!session->spec.running().CountsSamples()) return;
+  // Extremes that are not given are not known.
+  if (state.min.empty()) state.min.assign(state.count.size(), std::numeric_limits<double>::quiet_NaN());
+  if (state.max.empty()) state.max.assign(state.count.size(), std::numeric_limits<double>::quiet_NaN());
+  if (state.m2.size() == state.count.size()) DeriveVariance(session->spec.running(), &state);
+}
+
 absl::Status CheckVersion(const Session& session, std::optional<uint64_t> expected_version) {
   if (!expected_version.has_value() || *expected_version == session.version) return absl::OkStatus();
   return VersionMismatchError(*expected_version, session.version);
@@ -106,10 +109,11 @@ absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, const
   const Session& before = *stored->published;
   if (!patch.uid.empty() && patch.uid != before.uid) return SessionReplacedError(std::string(IdOf(before.id)));
   NORMD_RETURN_IF_ERROR(CheckVersion(before, patch.expected_version));
+  NORMD_RETURN_IF_ERROR(CheckNotFrozen(before));
   auto after = std::make_shared<Session>(before);
   if (patch.weight.has_value() || patch.bias.has_value()) {
     auto parameters = std::make_shared<const OwnedParameters>(Patched(*before.parameters, &patch));
-    NORMD_RETURN_IF_ERROR(CheckSessionSize(*parameters, before.num_channels, limits));
+    NORMD_RETURN_IF_ERROR(CheckSessionSize(before, *parameters, limits));
     after->parameters = std::move(parameters);
     ++after->parameters_version;
     const int64_t growth = QuotaBytes(*after) - QuotaBytes(before);
@@ -117,6 +121,7 @@ absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, const
   }
   if (patch.labels.has_value()) after->labels = *std::move(patch.labels);
   if (patch.ttl.has_value()) after->ttl = *patch.ttl;
+  after->frozen = patch.freeze;
   ++after->version;
   after->update_time = std::max(now, before.update_time);  // the clock may have been set back
   stored->published = std::move(after);
@@ -129,10 +134,24 @@ std::optional<absl::Time> ExpireTime(const Session& session) {
   return session.update_time + *session.ttl;
 }
 
+int64_t ParameterBytes(const OwnedParameters& parameters) {
+  int64_t bytes = 0;
+  for (const std::optional<OwnedTensor>* tensor : {&parameters.weight, &parameters.bias}) {
+    if (tensor->has_value()) bytes += static_cast<int64_t>((*tensor)->bytes.size());
+  }
+  return bytes;
+}
+
+int64_t ChannelNameBytes(const Session& session) {
+  if (session.channel_names == nullptr) return 0;
+  int64_t bytes = 0;
+  for (const std::string& name : *session.channel_names) bytes += static_cast<int64_t>(sizeof(name) + name.size());
+  return bytes;
+}
+
 int64_t QuotaBytes(const Session& session) {
-  const RunningState& state = session.state;
-  const size_t values = state.mean.size() + state.var.size() + state.phi.size();
-  return kQuotaBytesPerSession + static_cast<int64_t>(values * sizeof(double)) + ParameterBytes(*session.parameters);
+  const int64_t state = ValuesOf(session.state) * SizeOf(DType::kF64);
+  return kQuotaBytesPerSession + state + ParameterBytes(*session.parameters) + ChannelNameBytes(session);
 }
 
 absl::Status CheckTotals(std::string_view key, const Totals& totals, const SessionTotals& more,

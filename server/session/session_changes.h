@@ -28,6 +28,9 @@ absl::StatusOr<StoredSession> NewSession(Session session, const SessionLimits& l
 absl::StatusOr<StoredSession> ImportedSession(std::string id, StoredSession exported, const SessionLimits& limits,
                                               absl::Time now);
 
+// Completes the state: the initial one if no vector of it is given, and what a given one may leave out.
+void FillState(Session* session);
+
 // ABORTED if a version is expected and the session has another one.
 absl::Status CheckVersion(const Session& session, std::optional<uint64_t> expected_version);
 
@@ -52,9 +55,11 @@ inline bool IsExpired(const Session& session, absl::Time now) {
   return expires.has_value() && *expires <= now;
 }
 
-// Bytes that a session counts against max_total_bytes: parameters, state, and a constant for the rest. Steps do not
-// change this number, so a quota never stops training.
+// Bytes that a session counts against max_total_bytes: parameters, state, names of channels, and a constant for the
+// rest. Steps do not change this number, so a quota never stops training.
 int64_t QuotaBytes(const Session& session);
+int64_t ParameterBytes(const OwnedParameters& parameters);
+int64_t ChannelNameBytes(const Session& session);
 
 // RESOURCE_EXHAUSTED if `totals` and `more` together are over the limits, or over the quotas of the tenant of session
 // `key`.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_set>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,8 @@
 #include "server/base/errors.h"
 #include "server/base/hidden_text.h"
 #include "server/session/running_state.h"
+#include "server/session/session_changes.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 
@@ -19,6 +22,7 @@ namespace {
 
 constexpr size_t kMaxIdBytes = 63;
 constexpr size_t kMaxClientIdBytes = 128;
+constexpr size_t kMaxChannelNameBytes = 255;
 constexpr size_t kMaxLabels = 64;
 constexpr size_t kMaxLabelBytes = 63;
 
@@ -68,11 +72,41 @@ absl::Status CheckStepIdSize(const StepId& step) {
 absl::Status ValidateState(const NormSpec& spec, int64_t channels, const RunningState& state) {
   const bool has_phi = spec.HasState() && TraitsOf(spec.method()).state == StateKind::kQuadraticMean;
   const bool has_mean = spec.HasState() && !has_phi;
+  const bool has_count = has_mean && spec.running().CountsSamples();
   const bool nan = spec.accepts_non_finite();
   const RunningRule variance = {.negative = false, .nan = nan};
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.mean, has_mean ? channels : 0, {.nan = nan}, "state.mean"));
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.var, has_mean ? channels : 0, variance, "state.var"));
-  return CheckRunningValues(state.phi, has_phi ? channels : 0, variance, "state.phi");
+  NORMD_RETURN_IF_ERROR(CheckRunningValues(state.phi, has_phi ? channels : 0, variance, "state.phi"));
+  const int64_t counted = has_count ? channels : 0;
+  NORMD_RETURN_IF_ERROR(CheckRunningValues(state.count, counted, {.negative = false}, "state.count"));
+  NORMD_RETURN_IF_ERROR(CheckRunningValues(state.m2, counted, {.negative = false}, "state.m2"));
+  NORMD_RETURN_IF_ERROR(CheckRunningValues(state.min, counted, {.nan = true}, "state.min"));
+  return CheckRunningValues(state.max, counted, {.nan = true}, "state.max");
+}
+
+absl::Status ValidateChannelNames(const std::vector<std::string>& names, int64_t channels) {
+  const auto count = static_cast<int64_t>(names.size());
+  if (count == 0) return absl::OkStatus();
+  if (count != channels) return ParameterLengthError("channel_names", count, channels);
+  std::unordered_set<std::string_view> known;
+  for (size_t c = 0; c < names.size(); ++c) {
+    const std::string& name = names[c];
+    const std::string field = absl::StrCat("channel_names[", c, "]");
+    if (name.empty() || name.size() > kMaxChannelNameBytes) {
+      return AmountError(field, absl::StrCat(name.size(), " bytes"), "1 to 255 bytes",
+                         ServerReason("CHANNEL_NAME_FORM"));
+    }
+    if (!known.insert(name).second) return FormError(field, name, "each name once", ServerReason("CHANNEL_NAME_FORM"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNotFrozen(const Session& session) {
+  if (!session.frozen) return absl::OkStatus();
+  const std::string id(IdOf(session.id));
+  return MakeError(ServerReason("SESSION_FROZEN"), {.field = "session", .value = id, .limit = "a session that is not"},
+                   absl::StrCat(id, " is frozen, for good: it can be read, forked and deleted"));
 }
 
 bool IsLabelText(std::string_view text) {
@@ -93,18 +127,21 @@ absl::Status ValidateLabels(const std::map<std::string, std::string>& labels) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSessionSize(const OwnedParameters& parameters, int64_t channels, const SessionLimits& limits) {
-  int64_t bytes = 0;
-  for (const std::optional<OwnedTensor>* tensor : {&parameters.weight, &parameters.bias}) {
-    if (tensor->has_value()) bytes += static_cast<int64_t>((*tensor)->bytes.size());
-  }
+absl::Status CheckSessionSize(const Session& session, const OwnedParameters& parameters, const SessionLimits& limits) {
+  const int64_t bytes = ParameterBytes(parameters);
   if (bytes > limits.max_parameter_bytes)
     return LimitExceededError("parameters", bytes, limits.max_parameter_bytes,
                               {.unit = "bytes", .option = "--max_parameter_bytes"});
-  // Two f64 vectors with one value per channel count as parameters do, so that a huge C cannot allocate.
-  const int64_t max_channels = limits.max_parameter_bytes / (2 * SizeOf(DType::kF64));
-  if (channels > max_channels)
-    return LimitExceededError("num_channels", channels, max_channels, {.option = "--max_parameter_bytes"});
+  const int64_t names = ChannelNameBytes(session);
+  if (names > limits.max_parameter_bytes)
+    return LimitExceededError("channel_names", names, limits.max_parameter_bytes,
+                              {.unit = "bytes", .option = "--max_parameter_bytes"});
+  // Vectors with one f64 per channel count as parameters do, so that a huge C cannot allocate: two of them also for a
+  // method without state, whose parameters have that length.
+  const int64_t vectors = std::max(2, StateVectorsOf(session.spec));
+  const int64_t max_channels = limits.max_parameter_bytes / (vectors * SizeOf(DType::kF64));
+  if (session.num_channels > max_channels)
+    return LimitExceededError("num_channels", session.num_channels, max_channels, {.option = "--max_parameter_bytes"});
   return absl::OkStatus();
 }
 

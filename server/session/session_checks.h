@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/session/session_store.h"
@@ -24,10 +25,15 @@ absl::Status ValidateStepId(const StepId& step);
 // The same without the check of characters, for ids that older servers have accepted.
 absl::Status CheckStepIdSize(const StepId& step);
 
-// INVALID_ARGUMENT naming "state.mean", "state.var" or "state.phi" if a given state has vectors that `spec` does not
-// use, a wrong length, a NaN, or a negative variance or phi. NaN is allowed if the spec accepts non-finite steps,
-// because NaN is honest state then.
+// INVALID_ARGUMENT naming a vector of `state` ("state.mean") if a given state has vectors that `spec` does not use, a
+// wrong length, a NaN, or a negative variance, phi, count or m2. NaN is allowed if the spec accepts non-finite steps,
+// because NaN is honest state then, and for extremes, which it says are not known.
 absl::Status ValidateState(const NormSpec& spec, int64_t channels, const RunningState& state);
+
+// INVALID_ARGUMENT naming "channel_names" unless there are none, or `channels` distinct names of 1 to 255 bytes.
+absl::Status ValidateChannelNames(const std::vector<std::string>& names, int64_t channels);
+// FAILED_PRECONDITION if `session` is frozen.
+absl::Status CheckNotFrozen(const Session& session);
 
 // Whether `text` may be a label's key or value: at most 63 characters of A-Z a-z 0-9 . _ - /, so that filters need not
 // quote.
@@ -36,8 +42,9 @@ bool IsLabelText(std::string_view text);
 // text.
 absl::Status ValidateLabels(const std::map<std::string, std::string>& labels);
 
-// RESOURCE_EXHAUSTED naming "parameters" or "num_channels" if a session would take more than `limits` allow.
-absl::Status CheckSessionSize(const OwnedParameters& parameters, int64_t channels, const SessionLimits& limits);
+// RESOURCE_EXHAUSTED naming "parameters", "channel_names" or "num_channels" if `session`, with these parameters, would
+// take more than `limits` allow.
+absl::Status CheckSessionSize(const Session& session, const OwnedParameters& parameters, const SessionLimits& limits);
 
 }  // namespace normd
 

@@ -6,4 +6,13 @@ TensorView OwnedTensor::View() const {
   return {.dtype = dtype, .shape = shape, .data = bytes.data(), .size_bytes = static_cast<int64_t>(bytes.size())};
 }
 
+int64_t ValuesOf(const RunningState& state) {
+  size_t values = 0;
+  for (const std::vector<double>* vector :
+       {&state.mean, &state.var, &state.phi, &state.count, &state.m2, &state.min, &state.max}) {
+    values += vector->size();
+  }
+  return static_cast<int64_t>(values);
+}
+
 }  // namespace normd

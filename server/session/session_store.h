@@ -47,14 +47,22 @@ struct OwnedParameters {
   std::optional<OwnedTensor> bias;
 };
 
-// Running state of one session, in f64. The method decides which vectors are used; the others are empty.
+// Running state of one session, in f64. The spec decides which vectors are used; the others are empty.
 struct RunningState {
   std::vector<double> mean, var;  // BatchNorm, tracking InstanceNorm
   std::vector<double> phi;        // PowerNorm
-  uint64_t num_batches = 0;       // steps counted; PowerNorm calls them iters
+  // Weighting::kSamples, whose `var` follows from count and m2 (DeriveVariance).
+  std::vector<double> count, m2;
+  std::vector<double> min, max;  // +Inf and -Inf while there is no sample; NaN: not known
+  uint64_t num_batches = 0;      // steps counted; PowerNorm calls them iters
 };
 
-// The initial state of `spec` with `channels` channels: mean 0, var 1, phi 1.
+// The number of values in all vectors of `state`.
+int64_t ValuesOf(const RunningState& state);
+// The number of vectors that the state of `spec` has; 0 for a spec without running state.
+int StateVectorsOf(const NormSpec& spec);
+
+// The initial state of `spec` with `channels` channels: mean 0, var 1, phi 1; kSamples begins with its prior.
 RunningState InitialState(const NormSpec& spec, int64_t channels);
 
 // Identifies a training step. `sequence` rises from step to step of a client.
@@ -74,6 +82,9 @@ struct Session {
   std::optional<DType> default_dtype;
   std::map<std::string, std::string> labels;
   std::shared_ptr<const OwnedParameters> parameters;  // never null
+  // One for each channel, or none. Shared, because all versions of a session have the same; null: none.
+  std::shared_ptr<const std::vector<std::string>> channel_names;
+  bool frozen = false;  // refuses every change but its deletion
   RunningState state;
   absl::Time create_time, update_time;
   std::optional<absl::Duration> ttl;
@@ -81,17 +92,26 @@ struct Session {
 };
 using SessionPtr = std::shared_ptr<const Session>;
 
+// The smallest and the largest sample of each channel of one step. Empty: not known.
+struct Extremes {
+  std::vector<double> min, max;
+
+  bool empty() const { return min.empty(); }
+};
+
 // The contribution of one training step, in the form that the method of the session needs.
 // BatchNorm: one Moment per channel over the batch. InstanceNorm: one per instance, N * C in the order (n, c).
 // PowerNorm: one per channel, with mean 0 and m2 the sum of squares of the group-scaled values.
+// kSamples: one per channel. A channel without samples (count 0) may have anything.
 struct StateUpdate {
   std::string id;
   // The uid of the session that the moments were computed for: NOT_FOUND if another session has the id now. Empty: any.
   std::string uid;
   Moments moments;
+  Extremes extremes;  // kSamples alone
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;
-  std::optional<uint64_t> moments_hash;  // HashMoments(moments), if a store has computed it already
+  std::optional<uint64_t> moments_hash;  // HashMoments(moments, extremes), if a store has computed it already
   // Asked before the update joins a group; true drops the update with CANCELLED. Later the update is applied, and a
   // caller that went away learns the outcome by sending its StepId again. Null: never cancelled.
   std::function<bool()> cancelled;
@@ -106,9 +126,13 @@ struct CommitResult {
   bool replayed = false;
   Durability durability = Durability::kMemory;
   uint64_t num_batches = 0;
-  // PowerNorm: the output of this step is divided by sqrt(divisor + eps). The divisor is v while iters <= warmup_iters,
-  // then the phi before the step. Empty if a replay is too old for it to be known; the output is then not available.
-  std::vector<double> divisor;
+  // What the output of this step is normalised with, where the commit decides that (CommitGivesStatistics). Empty if a
+  // replay is too old for it to be known; the output is then not available.
+  // PowerNorm: the output is divided by sqrt(divisor + eps). The divisor is v while iters <= warmup_iters, then the phi
+  // before the step. NormalizeWith::kRunning: the running mean and variance after the step.
+  std::vector<double> mean, divisor;
+  // kSamples: the channels with samples whose mean or m2 was not finite, which are as they were.
+  std::vector<int64_t> skipped_channels;
 };
 
 struct SessionLimits {
@@ -150,6 +174,7 @@ struct SessionPatch {
   std::optional<std::optional<OwnedTensor>> weight, bias;  // the inner one absent: removes the parameter
   std::optional<std::map<std::string, std::string>> labels;
   std::optional<std::optional<absl::Duration>> ttl;
+  bool freeze = false;
   std::optional<uint64_t> expected_version;
 };
 
@@ -222,7 +247,8 @@ class SessionStore {
   // (expected_version, or another session than that of patch.uid has the id), RESOURCE_EXHAUSTED (parameters or totals
   // over the limits; a full queue or disk), DATA_LOSS for a damaged record, UNAVAILABLE if the store could not be
   // written: the change may have been made. REQUIRES: labels, ttl and the lengths of parameters are valid
-  // (Engine::ValidatePatch, ValidateLabels); the store checks sizes only.
+  // (Engine::ValidatePatch, ValidateLabels); the store checks sizes only. FAILED_PRECONDITION for a frozen session; so
+  // do Reset and Commit.
   virtual void Update(std::string id, SessionPatch patch, Done<SessionPtr> done) = 0;
   // Sets the initial state: version + 1; uid, parameters and step ids stay. Errors as for Update.
   virtual void Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) = 0;

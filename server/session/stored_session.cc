@@ -8,6 +8,7 @@
 #include "kernels/methods.h"
 #include "server/base/errors.h"
 #include "server/session/running_state.h"
+#include "server/session/sample_statistics.h"
 #include "server/session/session_checks.h"
 #include "server/session/session_key.h"
 
@@ -24,6 +25,17 @@ std::vector<double> ReplayDivisor(const StoredSession& stored, const StepOutcome
   return PowerNormDivisor(spec, iters, moments, known ? before.phi : std::vector<double>());
 }
 
+std::vector<int64_t> SkippedBy(const Session& session, const Moments& moments) {
+  return session.spec.running().CountsSamples() ? SkippedChannels(moments) : std::vector<int64_t>();
+}
+
+// The running statistics, where the output of a training step uses them.
+void TakeRunning(const Session& session, CommitResult* result) {
+  if (session.spec.running().normalize_with != NormalizeWith::kRunning) return;
+  result->mean = session.state.mean;
+  result->divisor = session.state.var;
+}
+
 CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, const Moments& moments) {
   CommitResult result = {.version = outcome.version,
                          .uid = stored.published->uid,
@@ -31,9 +43,13 @@ CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, con
                          .reason = outcome.reason,
                          .replayed = true,
                          .num_batches = outcome.num_batches,
-                         .divisor = {}};
+                         .mean = {},
+                         .divisor = {},
+                         .skipped_channels = SkippedBy(*stored.published, moments)};
   if (TraitsOf(stored.published->spec.method()).commit_gives_divisor)
     result.divisor = ReplayDivisor(stored, outcome, moments);
+  // The statistics after the step are known as long as nothing has changed them.
+  if (stored.published->version == outcome.version) TakeRunning(*stored.published, &result);
   return result;
 }
 
@@ -45,7 +61,9 @@ CommitResult ResultOf(const Session& session, Reason reason, uint64_t num_batche
           .applied = applied,
           .reason = reason,
           .num_batches = num_batches,
-          .divisor = {}};
+          .mean = {},
+          .divisor = {},
+          .skipped_channels = {}};
 }
 
 // What replays of a step need to know of its result.
@@ -74,19 +92,22 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
   uint64_t hash = 0;
   if (update.step.has_value()) {
     NORMD_RETURN_IF_ERROR(ValidateStepId(*update.step));
-    hash = update.moments_hash.has_value() ? *update.moments_hash : HashMoments(update.moments);
+    hash = update.moments_hash.has_value() ? *update.moments_hash : HashMoments(update.moments, update.extremes);
     NORMD_ASSIGN_OR_RETURN(const StepOutcome* taken, stored->steps.Find(*update.step, hash));
     if (taken != nullptr) return Replay(*stored, *taken, update.moments);
   }
   if (update.expected_version.has_value() && *update.expected_version != session.version) {
     return VersionMismatchError(*update.expected_version, session.version);
   }
+  NORMD_RETURN_IF_ERROR(CheckNotFrozen(session));
   // PowerNorm needs phi as it was before the step, so a PowerNorm draft is not changed in place.
   const bool in_place = stored->draft != nullptr && !TraitsOf(session.spec.method()).commit_gives_divisor;
   std::shared_ptr<Session> next = in_place ? stored->draft : std::make_shared<Session>(session);
   NORMD_ASSIGN_OR_RETURN(const Reason reason,
-                         ApplyStep(session.spec, session.num_channels, update.moments, &next->state));
+                         ApplyStep(session.spec, session.num_channels, update.moments, &next->state, update.extremes));
   CommitResult result = ResultOf(session, reason, next->state.num_batches);
+  result.skipped_channels = SkippedBy(session, update.moments);
+  TakeRunning(*next, &result);
   if (TraitsOf(session.spec.method()).commit_gives_divisor) {
     const RunningState& before = session.state;
     result.divisor = PowerNormDivisor(session.spec, before.num_batches + 1, update.moments, before.phi);

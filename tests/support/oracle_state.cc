@@ -37,6 +37,29 @@ RunningValues RunningValues::Initial(int64_t channels) {
   return state;
 }
 
+void SampleHistory::Add(const std::vector<double>& samples, double weight) {
+  const Wide n = Wide(weight) * Wide(static_cast<int64_t>(samples.size()));
+  const Wide fading = decay_ == 1 ? Wide(1) : Exp2(n * Log2(Wide(decay_)));
+  prior_weight_ *= fading;
+  for (Sample& sample : samples_) sample.weight *= fading;
+  for (const double value : samples) samples_.push_back({Wide(value), Wide(weight)});
+}
+
+SampleHistory::Statistics SampleHistory::Now() const {
+  Statistics now = {.count = prior_weight_, .mean = prior_weight_ * prior_.mean, .m2 = prior_weight_ * prior_.variance};
+  for (const Sample& sample : samples_) {
+    now.count += sample.weight;
+    now.mean += sample.weight * sample.value;
+  }
+  if (now.count == 0) return {.count = 0, .mean = prior_.mean, .m2 = 0};
+  now.mean = now.mean / now.count;
+  now.m2 += prior_weight_ * (prior_.mean - now.mean) * (prior_.mean - now.mean);
+  for (const Sample& sample : samples_) {
+    now.m2 += sample.weight * (sample.value - now.mean) * (sample.value - now.mean);
+  }
+  return now;
+}
+
 PowerValues PowerValues::Initial(int64_t channels) {
   PowerValues state;
   state.phi.assign(static_cast<size_t>(channels), Wide(1));

@@ -1,5 +1,6 @@
 // The oracle of running state: what a training step does to the state of a BatchNorm, tracking InstanceNorm or
-// PowerNorm session, in 113 bits. Sessions are judged by it. Includes nothing of kernels/ or server/. Pure functions.
+// PowerNorm session, and what the statistics of all samples are, in 113 bits. Sessions are judged by it. Includes
+// nothing of kernels/ or server/. Pure functions.
 #ifndef NORMD_TESTS_SUPPORT_ORACLE_STATE_H_
 #define NORMD_TESTS_SUPPORT_ORACLE_STATE_H_
 
@@ -38,6 +39,35 @@ bool StepBatchNorm(const RunningRule& rule, const std::vector<BatchStatistics>& 
 
 // One step of a tracking InstanceNorm with N * C entries in order (n, c).
 bool StepInstanceNorm(const RunningRule& rule, const std::vector<BatchStatistics>& instances, RunningValues& state);
+
+// The samples of one channel of a session that counts samples, as they were seen, and from them its statistics by
+// definition: mean = sum w x / sum w, m2 = sum w (x - mean)^2. The prior is `prior_count` samples of its variance.
+class SampleHistory {
+ public:
+  struct Prior {
+    double count = 0, mean = 0, variance = 1;
+  };
+  struct Statistics {
+    Wide count = 0, mean = 0, m2 = 0;
+  };
+
+  explicit SampleHistory(const Prior& prior, double decay = 1)
+      : prior_(prior), prior_weight_(prior.count), decay_(decay) {}
+
+  // The samples of one step, each of which counts `weight` times.
+  void Add(const std::vector<double>& samples, double weight = 1);
+  Statistics Now() const;
+
+ private:
+  struct Sample {
+    Wide value, weight;
+  };
+
+  Prior prior_;
+  Wide prior_weight_;
+  double decay_;
+  std::vector<Sample> samples_;
+};
 
 struct PowerRule {
   double alpha_fwd = 0.9;

@@ -101,26 +101,44 @@ absl::StatusOr<std::vector<double>> DecodeF64(const v1::Tensor& tensor, std::str
   return values;
 }
 
-absl::StatusOr<Moments> DecodeMoments(const v1::Moments& moments, std::string_view field) {
+namespace {
+
+// An f64 tensor with a value for each of `size` channels.
+absl::StatusOr<std::vector<double>> DecodeChannels(const v1::Tensor& tensor, size_t size, const std::string& field) {
+  NORMD_ASSIGN_OR_RETURN(std::vector<double> values, DecodeF64(tensor, field));
+  if (values.size() == size) return values;
+  return ParameterLengthError(field, static_cast<int64_t>(values.size()), static_cast<int64_t>(size));
+}
+
+absl::StatusOr<Extremes> DecodeExtremes(const v1::Moments& moments, size_t size, std::string_view field) {
+  Extremes extremes;
+  if (!moments.has_min() && !moments.has_max()) return extremes;
+  if (!moments.has_min()) return MissingError(Path(field, ".min"), "both extremes or none");
+  if (!moments.has_max()) return MissingError(Path(field, ".max"), "both extremes or none");
+  NORMD_ASSIGN_OR_RETURN(extremes.min, DecodeChannels(moments.min(), size, Path(field, ".min")));
+  NORMD_ASSIGN_OR_RETURN(extremes.max, DecodeChannels(moments.max(), size, Path(field, ".max")));
+  return extremes;
+}
+
+}  // namespace
+
+absl::StatusOr<MomentsPart> DecodeMoments(const v1::Moments& moments, std::string_view field) {
   NORMD_ASSIGN_OR_RETURN(const std::vector<double> count, DecodeF64(moments.count(), Path(field, ".count")));
-  NORMD_ASSIGN_OR_RETURN(const std::vector<double> mean, DecodeF64(moments.mean(), Path(field, ".mean")));
-  NORMD_ASSIGN_OR_RETURN(const std::vector<double> m2, DecodeF64(moments.m2(), Path(field, ".m2")));
-  const auto size = static_cast<int64_t>(count.size());
-  if (mean.size() != count.size()) {
-    return ParameterLengthError(Path(field, ".mean"), static_cast<int64_t>(mean.size()), size);
-  }
-  if (m2.size() != count.size()) return ParameterLengthError(Path(field, ".m2"), static_cast<int64_t>(m2.size()), size);
-  Moments values(count.size());
+  NORMD_ASSIGN_OR_RETURN(const auto mean, DecodeChannels(moments.mean(), count.size(), Path(field, ".mean")));
+  NORMD_ASSIGN_OR_RETURN(const auto m2, DecodeChannels(moments.m2(), count.size(), Path(field, ".m2")));
+  MomentsPart part;
+  part.moments.reserve(count.size());
   for (size_t i = 0; i < count.size(); ++i) {
-    if (!(count[i] >= 0 && count[i] <= kMaxCount && count[i] == std::floor(count[i]))) {
+    if (!(count[i] >= 0 && count[i] <= kMaxCount)) {
       return OutOfRangeError(Path(field, ".count"), absl::StrCat(count[i]), "a whole number, at least 0",
                              ServerReason("COUNT_OUT_OF_RANGE"));
     }
     if (m2[i] < 0)
       return OutOfRangeError(Path(field, ".m2"), absl::StrCat(m2[i]), "at least 0", ServerReason("M2_OUT_OF_RANGE"));
-    values[i] = {.count = count[i], .mean = mean[i], .m2 = m2[i]};
+    part.moments.push_back({.count = count[i], .mean = mean[i], .m2 = m2[i]});
   }
-  return values;
+  NORMD_ASSIGN_OR_RETURN(part.extremes, DecodeExtremes(moments, count.size(), field));
+  return part;
 }
 
 }  // namespace normd::rpc

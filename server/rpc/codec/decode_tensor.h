@@ -13,6 +13,7 @@
 #include "kernels/tensor.h"
 #include "normd/v1/normalizer.pb.h"
 #include "normd/v1/tensor.pb.h"
+#include "server/engine/pooled_step.h"
 #include "server/rpc/codec/tensor_source.h"
 
 namespace normd::rpc {
@@ -38,9 +39,9 @@ absl::StatusOr<TensorView> DecodeScatteredTensor(const v1::Tensor& tensor, std::
 // Copies the elements of an f64 tensor of any shape.
 absl::StatusOr<std::vector<double>> DecodeF64(const v1::Tensor& tensor, std::string_view field);
 
-// Decodes three f64 tensors of one length. Counts must be integers >= 0, and m2 must not be negative. mean and m2 may
-// be NaN or Inf, because non-finite data has such moments.
-absl::StatusOr<Moments> DecodeMoments(const v1::Moments& moments, std::string_view field);
+// Decodes f64 tensors of one length. Counts must be at least 0, and m2 must not be negative. mean and m2 may be NaN or
+// Inf, because non-finite data has such moments. Extremes are given both or not at all.
+absl::StatusOr<MomentsPart> DecodeMoments(const v1::Moments& moments, std::string_view field);
 
 // INVALID_ARGUMENT naming `field`: the enum has no `value`.
 absl::Status UnknownEnumError(std::string_view field, int value);

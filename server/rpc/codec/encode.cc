@@ -29,8 +29,10 @@ void EncodeApplied(const Applied& applied, v1::Applied* message) {
   message->set_numerics(std::string(NumericsOf(applied.precision)));
   message->set_layout(static_cast<v1::Layout>(applied.layout));
   if (applied.running.has_value()) {
-    message->set_momentum_of(static_cast<v1::MomentumOf>(applied.running->momentum_of));
-    message->set_momentum(applied.running->ResolvedMomentum());
+    if (!applied.running->CountsSamples()) {
+      message->set_momentum_of(static_cast<v1::MomentumOf>(applied.running->momentum_of));
+      message->set_momentum(applied.running->ResolvedMomentum());
+    }
     message->set_variance(static_cast<v1::RunningVariance>(applied.running->variance));
   }
   if (applied.residual_rounding.has_value()) {
@@ -165,6 +167,7 @@ void EncodeCommitResult(const CommitResult& result, bool output_available, v1::S
   message->set_durability(static_cast<v1::Durability>(result.durability));
   message->set_num_batches(result.num_batches);
   message->set_output_available(output_available);
+  message->mutable_skipped_channels()->Add(result.skipped_channels.begin(), result.skipped_channels.end());
 }
 
 void EncodeF64(const std::vector<double>& values, v1::Tensor* message) {

@@ -1,12 +1,16 @@
 #include "server/rpc/codec/session_messages.h"
 
+#include <openssl/sha.h>
+
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_split.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
@@ -57,18 +61,32 @@ absl::StatusOr<OwnedParameters> DecodeOwnedParameters(const v1::Session& message
   return parameters;
 }
 
-absl::StatusOr<RunningState> DecodeState(const v1::Session& message) {
-  const v1::RunningState& s = message.state();
+// One vector of the running state, here and on the wire.
+struct StateField {
+  std::string_view path;
+  std::vector<double> RunningState::*values;
+  bool (v1::RunningState::*has)() const;
+  const v1::Tensor& (v1::RunningState::*get)() const;
+  v1::Tensor* (v1::RunningState::*set)();
+};
+
+using State = v1::RunningState;
+constexpr StateField kStateFields[] = {
+    {"state.mean", &RunningState::mean, &State::has_mean, &State::mean, &State::mutable_mean},
+    {"state.var", &RunningState::var, &State::has_var, &State::var, &State::mutable_var},
+    {"state.phi", &RunningState::phi, &State::has_phi, &State::phi, &State::mutable_phi},
+    {"state.count", &RunningState::count, &State::has_count, &State::count, &State::mutable_count},
+    {"state.m2", &RunningState::m2, &State::has_m2, &State::m2, &State::mutable_m2},
+    {"state.min", &RunningState::min, &State::has_min, &State::min, &State::mutable_min},
+    {"state.max", &RunningState::max, &State::has_max, &State::max, &State::mutable_max},
+};
+
+absl::StatusOr<RunningState> DecodeState(const v1::RunningState& message) {
   RunningState state;
-  state.num_batches = s.num_batches();
-  if (s.has_mean()) {
-    NORMD_ASSIGN_OR_RETURN(state.mean, DecodeF64(s.mean(), "state.mean"));
-  }
-  if (s.has_var()) {
-    NORMD_ASSIGN_OR_RETURN(state.var, DecodeF64(s.var(), "state.var"));
-  }
-  if (s.has_phi()) {
-    NORMD_ASSIGN_OR_RETURN(state.phi, DecodeF64(s.phi(), "state.phi"));
+  state.num_batches = message.num_batches();
+  for (const StateField& field : kStateFields) {
+    if (!(message.*field.has)()) continue;
+    NORMD_ASSIGN_OR_RETURN(state.*field.values, DecodeF64((message.*field.get)(), field.path));
   }
   return state;
 }
@@ -90,11 +108,30 @@ void SetTensors(const Session& session, v1::Session* message) {
   if (session.parameters->weight.has_value()) SetTensor(*session.parameters->weight, parameters->mutable_weight());
   if (session.parameters->bias.has_value()) SetTensor(*session.parameters->bias, parameters->mutable_bias());
   if (!session.spec.HasState()) return;
-  v1::RunningState* const state = message->mutable_state();
-  if (!session.state.mean.empty()) EncodeF64(session.state.mean, state->mutable_mean());
-  if (!session.state.var.empty()) EncodeF64(session.state.var, state->mutable_var());
-  if (!session.state.phi.empty()) EncodeF64(session.state.phi, state->mutable_phi());
-  state->set_num_batches(session.state.num_batches);
+  StateToMessage(session.state, message->mutable_state());
+}
+
+void SetChannelNames(const Session& session, v1::Session* message) {
+  if (session.channel_names == nullptr) return;
+  message->mutable_channel_names()->Add(session.channel_names->begin(), session.channel_names->end());
+}
+
+// Moves the fields that the digest is of into a message of their own and back, so that none is copied.
+std::string DigestOf(v1::Session* message) {
+  v1::Session content;
+  const auto move = [](v1::Session* from, v1::Session* to) {
+    to->mutable_spec()->Swap(from->mutable_spec());
+    to->set_num_channels(from->num_channels());
+    to->mutable_parameters()->Swap(from->mutable_parameters());
+    if (from->has_state()) to->mutable_state()->Swap(from->mutable_state());
+    to->mutable_channel_names()->Swap(from->mutable_channel_names());
+  };
+  move(message, &content);
+  const std::string bytes = content.SerializeAsString();
+  move(&content, message);
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
+  return absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), digest.size()});
 }
 
 absl::Status AddToPatch(const std::string& path, const v1::Session& message, SessionPatch& patch) {
@@ -113,7 +150,12 @@ absl::Status AddToPatch(const std::string& path, const v1::Session& message, Ses
     NORMD_ASSIGN_OR_RETURN(patch.ttl, DecodeTtl(message));
     return absl::OkStatus();
   }
-  constexpr std::string_view kUpdatable = "parameters, labels and ttl";
+  if (path == "frozen") {
+    if (!message.frozen()) return NotAllowedError("frozen", "a session is frozen for good; false is no update");
+    patch.freeze = true;
+    return absl::OkStatus();
+  }
+  constexpr std::string_view kUpdatable = "parameters, labels, ttl and frozen";
   return MakeError(KernelReason("NOT_ALLOWED"),
                    {.field = "update_mask", .value = std::string(path), .limit = std::string(kUpdatable)},
                    Concat("names \"", path, "\", which cannot be updated; ", kUpdatable, " can"));
@@ -136,9 +178,22 @@ absl::StatusOr<Session> SessionFromMessage(const v1::Session& message) {
   NORMD_ASSIGN_OR_RETURN(session.labels, DecodeLabels(message));
   NORMD_ASSIGN_OR_RETURN(OwnedParameters parameters, DecodeOwnedParameters(message));
   session.parameters = std::make_shared<const OwnedParameters>(std::move(parameters));
-  NORMD_ASSIGN_OR_RETURN(session.state, DecodeState(message));
+  NORMD_ASSIGN_OR_RETURN(session.state, DecodeState(message.state()));
+  if (session.spec.running().CountsSamples()) session.state.var.clear();  // output only: it follows from the rest
+  session.frozen = message.frozen();
+  if (message.channel_names_size() > 0) {
+    session.channel_names = std::make_shared<const std::vector<std::string>>(message.channel_names().begin(),
+                                                                             message.channel_names().end());
+  }
   NORMD_ASSIGN_OR_RETURN(session.ttl, DecodeTtl(message));
   return session;
+}
+
+void StateToMessage(const RunningState& state, v1::RunningState* message) {
+  for (const StateField& field : kStateFields) {
+    if (!(state.*field.values).empty()) EncodeF64(state.*field.values, (message->*field.set)());
+  }
+  message->set_num_batches(state.num_batches);
 }
 
 void SessionToMessage(const Session& session, Durability durability, v1::SessionView view, v1::Session* message) {
@@ -149,7 +204,12 @@ void SessionToMessage(const Session& session, Durability durability, v1::Session
   message->set_num_channels(session.num_channels);
   if (session.default_dtype.has_value()) message->set_default_dtype(static_cast<v1::DType>(*session.default_dtype));
   for (const auto& [key, value] : session.labels) (*message->mutable_labels())[key] = value;
-  if (view == v1::SESSION_VIEW_FULL) SetTensors(session, message);
+  message->set_frozen(session.frozen);
+  if (view == v1::SESSION_VIEW_FULL) {
+    SetTensors(session, message);
+    SetChannelNames(session, message);
+    message->set_digest(DigestOf(message));
+  }
   SetTimestamp(session.create_time, message->mutable_create_time());
   SetTimestamp(session.update_time, message->mutable_update_time());
   if (session.ttl.has_value()) SetTimestamp(session.update_time + *session.ttl, message->mutable_expire_time());

@@ -88,6 +88,11 @@ void SendHeld(MessageBytes message, std::shared_ptr<Reservation> held, Reply& re
   reply(std::move(message), [held = std::move(held)] {});
 }
 
+std::optional<uint64_t> KnownVersion(const v1::GetSessionRequest& request) {
+  if (!request.has_newer_than_version()) return std::nullopt;
+  return request.newer_than_version();
+}
+
 void GetSession(const RouteContext* context, Engine* engine, const v1::GetSessionRequest& request, Reply reply) {
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", TenantOf(reply));
   if (!id.ok()) return reply(id.status());
@@ -96,10 +101,13 @@ void GetSession(const RouteContext* context, Engine* engine, const v1::GetSessio
   SessionStore::Cancelled cancelled = reply.Cancelled();
   engine->GetSession(
       *std::move(id), std::move(cancelled),
-      [context, durability = engine->durability(), view = *view,
+      [context, durability = engine->durability(), view = *view, known_version = KnownVersion(request),
        reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
         if (!session.ok()) return reply(session.status());
-        if (view != v1::SESSION_VIEW_FULL) return reply(EncodeSession(**session, durability, view));
+        const bool is_news = !known_version.has_value() || (*session)->version > *known_version;
+        if (view != v1::SESSION_VIEW_FULL || !is_news) {
+          return reply(EncodeSession(**session, durability, v1::SESSION_VIEW_BASIC));
+        }
         absl::StatusOr<std::shared_ptr<Reservation>> held = ReserveReply(*context, {&*session, 1}, reply);
         if (!held.ok()) return reply(held.status());
         // A large reply is not encoded on the store's callback thread.
@@ -210,12 +218,13 @@ void ResetSession(Engine* engine, const v1::ResetSessionRequest& request, Reply 
 void ForkSession(const RouteContext* context, Engine* engine, const v1::ForkSessionRequest& request, Reply reply) {
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", TenantOf(reply));
   if (!id.ok()) return reply(id.status());
-  absl::StatusOr<std::string> fork = DecodeNewSessionId(request.session_id(), TenantOf(reply));
-  if (!fork.ok()) return reply(fork.status());
+  absl::StatusOr<std::string> fork_id = DecodeNewSessionId(request.session_id(), TenantOf(reply));
+  if (!fork_id.ok()) return reply(fork_id.status());
   reply.call()->NoteSession(request.session_id().empty() ? "" : Concat("sessions/", request.session_id()),
                             request.name());
   LateReservation memory = ReserveLater(context, reply.call());
-  engine->ForkSession(*std::move(id), *std::move(fork), std::move(memory.reserve),
+  Engine::Fork fork = {.id = *std::move(fork_id), .frozen = request.frozen()};
+  engine->ForkSession(*std::move(id), std::move(fork), std::move(memory.reserve),
                       ReplyWithSession(engine->durability(), std::move(reply), std::move(memory.held)));
 }
 
@@ -240,25 +249,47 @@ absl::StatusOr<PooledStep> DecodeCommit(const v1::CommitMomentsRequest& request,
   }
   step.expected_version = ExpectedVersion(request);
   for (int i = 0; i < request.moments_size(); ++i) {
-    NORMD_ASSIGN_OR_RETURN(Moments part, DecodeMoments(request.moments(i), Concat("moments[", i, "]")));
+    NORMD_ASSIGN_OR_RETURN(MomentsPart part, DecodeMoments(request.moments(i), Concat("moments[", i, "]")));
     step.parts.push_back(std::move(part));
   }
+  step.channel_names = {request.channel_names().begin(), request.channel_names().end()};
+  step.want_state = request.want_state();
   return step;
 }
 
-void CommitMoments(Engine* engine, const Parsed<v1::CommitMomentsRequest>& request, Reply reply) {
+MessageBytes EncodePooledReply(const PooledReply& pooled) {
+  v1::StateResult message;
+  EncodeCommitResult(pooled.result, /*output_available=*/false, &message);
+  if (pooled.session != nullptr) {
+    StateToMessage(pooled.session->state, message.mutable_state());
+    message.set_state_version(pooled.session->version);
+  }
+  return Serialize(message);
+}
+
+// A reply without the state, which the server has no room for, would be taken for that of a session that is gone.
+void ReplyToCommit(const RouteContext& context, PooledReply pooled, Reply reply) {
+  if (pooled.session == nullptr) return reply(EncodePooledReply(pooled));
+  auto held = ReserveReply(context, {&pooled.session, 1}, reply);
+  if (!held.ok()) return reply(held.status());
+  const int64_t bytes = QuotaBytes(*pooled.session);
+  RunIfLarge(context, bytes, [pooled = std::move(pooled), held = *std::move(held), reply = std::move(reply)]() mutable {
+    SendHeld(EncodePooledReply(pooled), std::move(held), reply);
+  });
+}
+
+void CommitMoments(const RouteContext* context, Engine* engine, const Parsed<v1::CommitMomentsRequest>& request,
+                   Reply reply) {
   absl::StatusOr<PooledStep> step = DecodeCommit(*request, TenantOf(reply));
   reply.observation().DecodeDone();
   if (!step.ok()) return reply(step.status());
   step->cancelled = reply.Cancelled();
   // `request.owner` keeps the reservation, which covers the moments, until they are committed.
-  engine->CommitMoments(*std::move(step),
-                        [reply = std::move(reply), room = request.owner](absl::StatusOr<CommitResult> result) mutable {
-                          if (!result.ok()) return reply(result.status());
-                          v1::StateResult message;
-                          EncodeCommitResult(*result, /*output_available=*/false, &message);
-                          reply(Serialize(message));
-                        });
+  engine->CommitMoments(*std::move(step), [context, reply = std::move(reply),
+                                           room = request.owner](absl::StatusOr<PooledReply> pooled) mutable {
+    if (!pooled.ok()) return reply(pooled.status());
+    ReplyToCommit(*context, *std::move(pooled), std::move(reply));
+  });
 }
 
 // Makes the route of a unary method of this service from a handler (request, reply).
@@ -289,7 +320,7 @@ std::vector<Route> SessionsRoutes(const RouteContext* context, const RpcOptions*
       Audited(SessionRoute<v1::ForkSessionRequest>(context, "ForkSession", with_context(&ForkSession))),
       Audited(SessionRoute<v1::DeleteSessionRequest>(context, "DeleteSession", with_engine(&DeleteSession))),
       Unary<v1::CommitMomentsRequest>(context, MethodPath("normd.v1.Sessions", "CommitMoments"),
-                                      with_engine(&CommitMoments)),
+                                      with_context(&CommitMoments)),
       Audited(ExportSessionRoute(context, options->export_chunk_bytes, engine)),
       Audited(ImportSessionRoute(context, engine)),
   };

@@ -7,6 +7,7 @@
 #include "server/base/errors.h"
 #include "server/session/record/record.h"
 #include "server/session/session_changes.h"
+#include "server/session/session_checks.h"
 #include "server/session/session_key.h"
 
 namespace normd {
@@ -151,6 +152,7 @@ absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, Session
 
 absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, ResetChange& reset) {
   NORMD_RETURN_IF_ERROR(CheckVersion(*session->stored.published, reset.expected_version));
+  NORMD_RETURN_IF_ERROR(CheckNotFrozen(*session->stored.published));
   ResetState(now_, &session->stored);
   session->state_changed = true;
   return session->stored.published;

@@ -6,6 +6,7 @@
 #include "server/base/errors.h"
 #include "server/session/record/record.h"
 #include "server/session/running_state.h"
+#include "server/session/session_checks.h"
 #include "server/session/session_key.h"
 
 namespace normd {
@@ -105,6 +106,7 @@ void MemoryStore::Reset(std::string id, std::optional<uint64_t> expected_version
   done(Apply<SessionPtr>(
       id, [&](StoredSession* stored, absl::Time now, const Totals& /*totals*/) -> absl::StatusOr<SessionPtr> {
         NORMD_RETURN_IF_ERROR(CheckVersion(*stored->published, expected_version));
+        NORMD_RETURN_IF_ERROR(CheckNotFrozen(*stored->published));
         ResetState(now, stored);
         return stored->published;
       }));

@@ -1,5 +1,6 @@
 #include "server/session/record/record.h"
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "server/session/record/state_writer.h"
 #include "server/session/record/step_messages.h"
 #include "server/session/running_state.h"
+#include "server/session/sample_statistics.h"
 #include "server/session/session_changes.h"
 #include "server/session/session_checks.h"
 #include "server/session/session_key.h"
@@ -67,13 +69,14 @@ void TimeToMessage(absl::Time time, google::protobuf::Timestamp* message) {
   message->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
 }
 
-uint32_t SchemaOf(const NormSpec& spec) {
-  const auto* lp = std::get_if<LpNormSpec>(&spec.attributes);
+uint32_t SchemaOf(const Session& session) {
+  if (session.spec.running().CountsSamples() || session.channel_names != nullptr || session.frozen) return 3;
+  const auto* lp = std::get_if<LpNormSpec>(&session.spec.attributes);
   return lp != nullptr && (lp->p.has_value() || !lp->axes.empty()) ? 2 : 1;
 }
 
 void HeadToMessage(const Session& session, Record* record) {
-  record->set_schema(SchemaOf(session.spec));
+  record->set_schema(SchemaOf(session));
   record->set_id(session.id);
   record->set_epoch(session.uid);
   SpecToMessage(session.spec, record->mutable_spec());
@@ -89,6 +92,14 @@ void HeadToMessage(const Session& session, Record* record) {
         static_cast<int32_t>(absl::ToInt64Nanoseconds(*session.ttl - absl::Seconds(seconds))));
   }
   record->set_numerics(session.numerics);
+  record->set_frozen(session.frozen);
+}
+
+// What a list of sessions does not show.
+void BodyToMessage(const Session& session, Record* record) {
+  ParametersToMessage(*session.parameters, record->mutable_parameters());
+  if (session.channel_names == nullptr) return;
+  record->mutable_channel_names()->Add(session.channel_names->begin(), session.channel_names->end());
 }
 
 void StateToMessage(const StoredSession& stored, Record* record) {
@@ -96,8 +107,12 @@ void StateToMessage(const StoredSession& stored, Record* record) {
   const RunningState& state = session.state;
   record->set_version(session.version);
   record->mutable_mean()->Add(state.mean.begin(), state.mean.end());
-  record->mutable_var()->Add(state.var.begin(), state.var.end());
+  if (!session.spec.running().CountsSamples()) record->mutable_var()->Add(state.var.begin(), state.var.end());
   record->mutable_phi()->Add(state.phi.begin(), state.phi.end());
+  record->mutable_count()->Add(state.count.begin(), state.count.end());
+  record->mutable_m2()->Add(state.m2.begin(), state.m2.end());
+  record->mutable_min()->Add(state.min.begin(), state.min.end());
+  record->mutable_max()->Add(state.max.begin(), state.max.end());
   record->mutable_phi_before()->Add(stored.phi_before.phi.begin(), stored.phi_before.phi.end());
   record->set_num_batches(state.num_batches);
   StepsToMessage(stored.steps, record);
@@ -293,7 +308,16 @@ absl::StatusOr<Session> SummaryFromMessage(const Record* record, bool ours) {
   NORMD_ASSIGN_OR_RETURN(session.update_time, TimeFromMessage(record->update_time(), "update_time"));
   NORMD_ASSIGN_OR_RETURN(session.ttl, TtlFromMessage(*record));
   session.numerics = record->numerics();
+  session.frozen = record->frozen();
   return session;
+}
+
+absl::StatusOr<std::shared_ptr<const std::vector<std::string>>> NamesFromMessage(Record* record) {
+  std::vector<std::string> names(std::make_move_iterator(record->mutable_channel_names()->begin()),
+                                 std::make_move_iterator(record->mutable_channel_names()->end()));
+  NORMD_RETURN_IF_ERROR(ValidateChannelNames(names, record->num_channels()));
+  if (names.empty()) return nullptr;
+  return std::make_shared<const std::vector<std::string>>(std::move(names));
 }
 
 absl::StatusOr<Session> SessionFromMessage(Record* record, bool ours) {
@@ -303,7 +327,13 @@ absl::StatusOr<Session> SessionFromMessage(Record* record, bool ours) {
   session.state = {.mean = ToVector(record->mean()),
                    .var = ToVector(record->var()),
                    .phi = ToVector(record->phi()),
+                   .count = ToVector(record->count()),
+                   .m2 = ToVector(record->m2()),
+                   .min = ToVector(record->min()),
+                   .max = ToVector(record->max()),
                    .num_batches = record->num_batches()};
+  if (session.spec.running().CountsSamples()) DeriveVariance(session.spec.running(), &session.state);
+  NORMD_ASSIGN_OR_RETURN(session.channel_names, NamesFromMessage(record));
   NORMD_RETURN_IF_ERROR(ValidateState(RuleFor(session.spec, ours), session.num_channels, session.state));
   return session;
 }
@@ -334,7 +364,7 @@ std::string SerializeRecord(const StoredSession& stored) {
   Record record;
   HeadToMessage(*stored.published, &record);
   record.set_id(std::string(IdOf(stored.published->id)));
-  ParametersToMessage(*stored.published->parameters, record.mutable_parameters());
+  BodyToMessage(*stored.published, &record);
   StateToMessage(stored, &record);
   return Seal(record);
 }
@@ -347,7 +377,7 @@ std::string SerializeHead(const Session& session) {
   bytes += Seal(summary);
   EndFirstPiece(&bytes);
   Record rest;
-  ParametersToMessage(*session.parameters, rest.mutable_parameters());
+  BodyToMessage(session, &rest);
   const size_t begin = bytes.size();
   rest.AppendToString(&bytes);
   SealPiece(begin, session.uid, &bytes);

@@ -136,6 +136,12 @@ class SpecReader {
 
   RunningSpec ReadRunning(const v1::RunningStatistics& message) {
     RunningSpec running;
+    ReadEnum("running.weighting", message.weighting(), v1::Weighting_MAX, &running.weighting);
+    if (running.CountsSamples()) {
+      running.variance = RunningVariance::kBiased;
+      running.normalize_with = NormalizeWith::kRunning;
+    }
+    ReadSamples(message, &running);
     if (message.has_momentum()) running.momentum = message.momentum();
     ReadEnum("running.momentum_of", message.momentum_of(), v1::MomentumOf_MAX, &running.momentum_of);
     running.cumulative = message.cumulative();
@@ -146,6 +152,17 @@ class SpecReader {
       Fail(ExclusiveError(Path("running.momentum"), "cumulative"));
     }
     return running;
+  }
+
+  // ValidateSpec refuses the fields of one weighting with the other.
+  void ReadSamples(const v1::RunningStatistics& message, RunningSpec* running) {
+    SampleSpec& samples = running->samples;
+    if (message.has_prior_count()) samples.prior_count = message.prior_count();
+    if (message.has_prior_mean()) samples.prior_mean = message.prior_mean();
+    if (message.has_prior_variance()) samples.prior_variance = message.prior_variance();
+    if (message.has_decay()) samples.decay = message.decay();
+    if (message.has_max_count()) samples.max_count = message.max_count();
+    ReadEnum("running.normalize_with", message.normalize_with(), v1::NormalizeWith_MAX, &running->normalize_with);
   }
 
   static std::vector<int64_t> ToVector(const google::protobuf::RepeatedField<int64_t>& values) {
@@ -188,7 +205,21 @@ void WriteCommon(const NormSpec& spec, Message* message) {
   if (spec.weight_offset != 0) message->set_weight_offset(spec.weight_offset);
 }
 
+void WriteSamples(const RunningSpec& running, v1::RunningStatistics* message) {
+  const SampleSpec& samples = running.samples;
+  message->set_variance(static_cast<v1::RunningVariance>(running.variance));
+  message->set_weighting(v1::WEIGHTING_SAMPLES);
+  message->set_prior_count(samples.prior_count);
+  message->set_prior_mean(samples.prior_mean);
+  message->set_prior_variance(samples.prior_variance);
+  message->set_decay(samples.decay);
+  if (samples.max_count.has_value()) message->set_max_count(*samples.max_count);
+  message->set_normalize_with(static_cast<v1::NormalizeWith>(running.normalize_with));
+}
+
+// Does not name the weighting of steps, which older servers do not know.
 void WriteRunning(const RunningSpec& running, v1::RunningStatistics* message) {
+  if (running.CountsSamples()) return WriteSamples(running, message);
   if (running.momentum.has_value()) message->set_momentum(*running.momentum);
   message->set_momentum_of(static_cast<v1::MomentumOf>(running.momentum_of));
   message->set_cumulative(running.cumulative);

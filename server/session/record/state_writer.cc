@@ -104,13 +104,17 @@ void WriteStateSummary(const Session& session, std::string* bytes) {
 void WriteStateBody(const StoredSession& stored, std::string* bytes) {
   const RunningState& state = stored.published->state;
   const StepLog& steps = stored.steps;
-  const size_t values = state.mean.size() + state.var.size() + state.phi.size() + stored.phi_before.phi.size();
+  const size_t values = static_cast<size_t>(ValuesOf(state)) + stored.phi_before.phi.size();
   bytes->reserve(bytes->size() + values * sizeof(double) + kNumbersBytes);
   FieldWriter writer(bytes);
   writer.Doubles(Record::kMeanFieldNumber, state.mean);
-  writer.Doubles(Record::kVarFieldNumber, state.var);
+  if (state.count.empty()) writer.Doubles(Record::kVarFieldNumber, state.var);  // else it follows from count and m2
   writer.Doubles(Record::kPhiFieldNumber, state.phi);
   writer.Doubles(Record::kPhiBeforeFieldNumber, stored.phi_before.phi);
+  writer.Doubles(Record::kCountFieldNumber, state.count);
+  writer.Doubles(Record::kM2FieldNumber, state.m2);
+  writer.Doubles(Record::kMinFieldNumber, state.min);
+  writer.Doubles(Record::kMaxFieldNumber, state.max);
   writer.Varint(Record::kFloorSequenceFieldNumber, steps.floor());
   if (steps.in_rows()) {
     writer.Varint(Record::kClientRowsFieldNumber, steps.clients().size() + steps.retired().size());

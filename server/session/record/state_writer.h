@@ -10,9 +10,9 @@
 
 namespace normd {
 
-// Append fields of a SessionRecord to `bytes`. The summary: version, num_batches and update_time. The body: mean, var,
-// phi, phi_before, the floor, and the clients or, if they are in rows, the number of rows and the sum of their
-// checksums.
+// Append fields of a SessionRecord to `bytes`. The summary: version, num_batches and update_time. The body: the
+// vectors of the state, phi_before, the floor, and the clients or, if they are in rows, the number of rows and the sum
+// of their checksums.
 void WriteStateSummary(const Session& session, std::string* bytes);
 void WriteStateBody(const StoredSession& stored, std::string* bytes);
 

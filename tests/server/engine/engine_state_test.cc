@@ -377,9 +377,8 @@ TEST_F(EngineObserverTest, HearsOfPooledSteps) {
   CreateSession("bn", spec, 1);
   const auto commit = [this](double mean) {
     PooledStep step = {.session = "bn"};
-    step.parts = {{{.count = 4, .mean = mean, .m2 = 12}}};
-    observed_.CommitMoments(std::move(step),
-                            [](const absl::StatusOr<CommitResult>& result) { EXPECT_TRUE(result.ok()); });
+    step.parts = {{.moments = {{.count = 4, .mean = mean, .m2 = 12}}, .extremes = {}}};
+    observed_.CommitMoments(std::move(step), [](const absl::StatusOr<PooledReply>& reply) { EXPECT_TRUE(reply.ok()); });
   };
   commit(1);
   commit(5);

@@ -32,6 +32,11 @@ inline NormSpec BatchSpec(const RunningSpec& running = {}) {
   return {.attributes = BatchNormSpec{.layout = Layout::kChannelsFirst, .running = running}};
 }
 
+// BatchNorm that counts samples; the wire's default variance.
+inline NormSpec CountingSpec(const SampleSpec& samples = {}, RunningVariance variance = RunningVariance::kBiased) {
+  return BatchSpec({.weighting = Weighting::kSamples, .samples = samples, .variance = variance});
+}
+
 inline NormSpec PowerSpec(int64_t warmup_iters) { return {.attributes = PowerNormSpec{.warmup_iters = warmup_iters}}; }
 
 inline Session NewSession(std::string id, const NormSpec& spec, int64_t channels) {

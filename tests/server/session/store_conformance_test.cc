@@ -1,3 +1,4 @@
+#include <limits>
 #include <memory>
 #include <set>
 #include <thread>
@@ -176,6 +177,63 @@ TEST_P(StoreConformanceTest, ExpectedVersionsAreChecked) {
   EXPECT_EQ(Reset("a", 0).status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Delete("a", 0).status().code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(Delete("a", 1).ok());
+}
+
+TEST_P(StoreConformanceTest, SamplesAreCountedOnceAndKept) {
+  ASSERT_TRUE(Create(*store_, NewSession("a", session_test::CountingSpec(), 1)).ok());
+  for (const std::vector<double>& samples : {std::vector<double>{1, 3}, std::vector<double>{5, 9}}) {
+    StateUpdate update = Step("a", MomentsOf(samples, 1), StepId{"actor", static_cast<uint64_t>(samples.back())});
+    update.extremes = {.min = {samples.front()}, .max = {samples.back()}};
+    ASSERT_TRUE(Commit(*store_, update).ok());
+    EXPECT_TRUE(Commit(*store_, update)->replayed);
+    update.extremes.max[0] += 1;
+    EXPECT_EQ(Commit(*store_, update).status().code(), absl::StatusCode::kInvalidArgument) << "other data";
+  }
+  ASSERT_TRUE(Import(*store_, "b", *Export(*store_, "a")).ok());
+  for (const char* id : {"a", "b"}) {
+    const SessionPtr session = *Get(*store_, id);
+    EXPECT_THAT(session->state.count, ElementsAre(4));
+    EXPECT_THAT(session->state.mean, ElementsAre(4.5));
+    EXPECT_THAT(session->state.var, ElementsAre(8.75));
+    EXPECT_THAT(session->state.min, ElementsAre(1));
+    EXPECT_THAT(session->state.max, ElementsAre(9));
+  }
+}
+
+TEST_P(StoreConformanceTest, AChannelThatIsNotFiniteIsNamedHoweverOftenTheStepIsSent) {
+  ASSERT_TRUE(Create(*store_, NewSession("a", session_test::CountingSpec(), 2)).ok());
+  Moments moments = MomentsOf({1, 3}, 2);
+  moments[1].mean = std::numeric_limits<double>::quiet_NaN();
+  for (int times = 0; times < 2; ++times) {
+    const absl::StatusOr<CommitResult> result = Commit(*store_, Step("a", moments, StepId{"actor", 1}));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(result->applied);
+    EXPECT_THAT(result->skipped_channels, ElementsAre(1));
+  }
+  EXPECT_THAT((*Get(*store_, "a"))->state.count, ElementsAre(2, 0));
+}
+
+TEST_P(StoreConformanceTest, AFrozenSessionTakesNoChangeButItsDeletion) {
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 1)).ok());
+  ASSERT_TRUE(Commit(*store_, Step("a", MomentsOf({1, 3}, 1), StepId{"actor", 1})).ok());
+  SessionPatch freeze;
+  freeze.freeze = true;
+  const SessionPtr frozen = *Update("a", freeze);
+  EXPECT_TRUE(frozen->frozen);
+  EXPECT_EQ(frozen->version, 2);
+  SessionPatch patch;
+  patch.labels.emplace();
+  constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+  EXPECT_EQ(Update("a", patch).status().code(), kRefused);
+  EXPECT_EQ(Update("a", freeze).status().code(), kRefused);
+  EXPECT_EQ(Reset("a").status().code(), kRefused);
+  EXPECT_EQ(Commit(*store_, Step("a", MomentsOf({1, 3}, 1), StepId{"actor", 2})).status().code(), kRefused);
+  EXPECT_TRUE(Commit(*store_, Step("a", MomentsOf({1, 3}, 1), StepId{"actor", 1}))->replayed)
+      << "what was applied before is answered";
+  const SessionPtr now = *Get(*store_, "a");
+  EXPECT_EQ(now->version, 2);
+  EXPECT_EQ(now->state.mean, frozen->state.mean);
+  EXPECT_TRUE(Delete("a").ok());
 }
 
 TEST_P(StoreConformanceTest, AnUpdateChangesTheNamedFieldsAndRaisesTheVersions) {

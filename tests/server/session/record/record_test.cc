@@ -1,6 +1,7 @@
 #include "server/session/record/record.h"
 
 #include <bit>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -98,6 +99,45 @@ TEST(RecordTest, EverySessionComesBackAsItWas) {
     EXPECT_EQ(again->steps.clients().at("client").outcomes.size(), 3);
     EXPECT_EQ(SerializeRecord(*again), bytes) << "equal sessions give equal bytes";
   }
+}
+
+TEST(RecordTest, SessionsThatCountSamplesComeBackAsTheyWere) {
+  StoredSession stored = Sample(session_test::CountingSpec({.prior_count = 1e-4}));
+  Session session = *stored.published;
+  session.frozen = true;
+  session.channel_names = std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"speed", "\xff"});
+  session.state.min = {-std::numeric_limits<double>::infinity(), 1};
+  stored.published = std::make_shared<const Session>(session);
+  const absl::StatusOr<StoredSession> exported = ParseRecord(SerializeRecord(stored));
+  const absl::StatusOr<StoredSession> kept = ParseParts(SerializeHead(session), SerializeState(stored));
+  for (const absl::StatusOr<StoredSession>* again : {&exported, &kept}) {
+    ASSERT_TRUE(again->ok()) << again->status();
+    const Session& b = *(*again)->published;
+    EXPECT_TRUE(b.frozen);
+    EXPECT_EQ(*b.channel_names, *session.channel_names);
+    EXPECT_EQ(b.state.mean, session.state.mean);
+    EXPECT_EQ(b.state.count, session.state.count);
+    EXPECT_EQ(b.state.m2, session.state.m2);
+    EXPECT_EQ(b.state.var, session.state.var) << "derived, bit for bit";
+    EXPECT_EQ(b.state.min, session.state.min);
+    EXPECT_TRUE(std::isnan(b.state.max[0])) << "the steps gave no extremes";
+    EXPECT_EQ(b.spec.running().samples.prior_count, 1e-4);
+  }
+}
+
+TEST(RecordTest, OnlyWhatOlderServersDoNotKnowHasSchema3) {
+  const auto schema = [](const StoredSession& stored) {
+    Record record;
+    EXPECT_TRUE(record.ParseFromString(SerializeRecord(stored)));
+    return record.schema();
+  };
+  StoredSession stored = Sample(kBatch);
+  EXPECT_EQ(schema(stored), 1);
+  EXPECT_EQ(schema(Sample(session_test::CountingSpec())), 3);
+  Session frozen = *stored.published;
+  frozen.frozen = true;
+  stored.published = std::make_shared<const Session>(frozen);
+  EXPECT_EQ(schema(stored), 3);
 }
 
 TEST(RecordTest, OddBitsSurvive) {

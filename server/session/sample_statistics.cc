@@ -1,0 +1,127 @@
+#include "server/session/sample_statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
+#include "server/base/error_reasons.h"
+
+namespace normd {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+// (2e130)^2 * 1e18 samples is 4e278: a session takes 1e11 such steps before a sum overflows.
+constexpr double kMostCount = 1e18;
+constexpr double kMostMean = 1e130;
+constexpr double kMostM2 = 1e290;
+
+bool IsSkipped(const Moment& moment) {
+  return moment.count > 0 && !(std::abs(moment.mean) <= kMostMean && moment.m2 <= kMostM2);
+}
+
+absl::Status CheckExtremes(const Moments& moments, const Extremes& extremes) {
+  for (size_t c = 0; c < extremes.min.size(); ++c) {
+    if (moments[c].count == 0 || !(extremes.min[c] > extremes.max[c])) continue;
+    return OutOfRangeError(Concat("moments.min[", c, "]"), NumberText(extremes.min[c]),
+                           Concat("at most moments.max[", c, "], ", NumberText(extremes.max[c])),
+                           ServerReason("MOMENTS_OUT_OF_RANGE"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLengths(const Moments& moments, const Extremes& extremes, int64_t channels) {
+  const auto check = [channels](std::string_view field, size_t length) {
+    const auto values = static_cast<int64_t>(length);
+    return values == channels ? absl::OkStatus() : ParameterLengthError(field, values, channels);
+  };
+  NORMD_RETURN_IF_ERROR(check("moments", moments.size()));
+  if (extremes.empty()) return absl::OkStatus();
+  NORMD_RETURN_IF_ERROR(check("moments.min", extremes.min.size()));
+  return check("moments.max", extremes.max.size());
+}
+
+void MergeExtremes(const Extremes& extremes, size_t c, RunningState* state) {
+  double& min = state->min[c];
+  double& max = state->max[c];
+  const double new_min = extremes.empty() ? kUnknown : extremes.min[c];
+  const double new_max = extremes.empty() ? kUnknown : extremes.max[c];
+  // A NaN on either side stays: what was not known once is never known again.
+  min = std::isnan(min) || std::isnan(new_min) ? kUnknown : std::min(min, new_min);
+  max = std::isnan(max) || std::isnan(new_max) ? kUnknown : std::max(max, new_max);
+}
+
+double VarianceOf(const RunningSpec& running, double count, double m2) {
+  const double freedom = running.variance == RunningVariance::kUnbiased ? count - 1 : count;
+  return freedom > 0 ? m2 / freedom : running.samples.prior_variance;
+}
+
+}  // namespace
+
+RunningState InitialSamples(const RunningSpec& running, int64_t channels) {
+  const SampleSpec& samples = running.samples;
+  const auto size = static_cast<size_t>(channels);
+  RunningState state;
+  state.mean.assign(size, samples.prior_mean);
+  state.count.assign(size, samples.prior_count);
+  state.m2.assign(size, samples.prior_count * samples.prior_variance);
+  state.min.assign(size, kInfinity);
+  state.max.assign(size, -kInfinity);
+  DeriveVariance(running, &state);
+  return state;
+}
+
+absl::Status CheckSamples(const Moments& moments, const Extremes& extremes, int64_t channels) {
+  NORMD_RETURN_IF_ERROR(CheckLengths(moments, extremes, channels));
+  for (size_t c = 0; c < moments.size(); ++c) {
+    const Moment& m = moments[c];
+    if (!(m.count >= 0 && m.count <= kMostCount)) {
+      return OutOfRangeError(Concat("moments.count[", c, "]"), NumberText(m.count), "between 0 and 1e18",
+                             ServerReason("MOMENTS_OUT_OF_RANGE"));
+    }
+    if (m.count > 0 && m.m2 < 0) {
+      return OutOfRangeError(Concat("moments.m2[", c, "]"), NumberText(m.m2), "at least 0",
+                             ServerReason("MOMENTS_OUT_OF_RANGE"));
+    }
+  }
+  return CheckExtremes(moments, extremes);
+}
+
+std::vector<int64_t> SkippedChannels(const Moments& moments) {
+  std::vector<int64_t> skipped;
+  for (size_t c = 0; c < moments.size(); ++c) {
+    if (IsSkipped(moments[c])) skipped.push_back(static_cast<int64_t>(c));
+  }
+  return skipped;
+}
+
+void MergeSamples(const RunningSpec& running, const Moments& moments, const Extremes& extremes, RunningState* state) {
+  const SampleSpec& samples = running.samples;
+  const double max_count = samples.max_count.value_or(kInfinity);
+  for (size_t c = 0; c < moments.size(); ++c) {
+    const Moment& step = moments[c];
+    if (step.count == 0 || IsSkipped(step) || state->count[c] >= max_count) continue;
+    const double fading = samples.decay == 1 ? 1 : std::pow(samples.decay, step.count);
+    const Moment before = {.count = state->count[c] * fading, .mean = state->mean[c], .m2 = state->m2[c] * fading};
+    const Moment after = Merge(before, step);
+    state->count[c] = after.count;
+    state->mean[c] = after.mean;
+    state->m2[c] = after.m2;
+    state->var[c] = VarianceOf(running, after.count, after.m2);
+    MergeExtremes(extremes, c, state);
+  }
+}
+
+void DeriveVariance(const RunningSpec& running, RunningState* state) {
+  state->var.resize(state->count.size());
+  for (size_t c = 0; c < state->count.size(); ++c) {
+    state->var[c] = VarianceOf(running, state->count[c], state->m2[c]);
+  }
+}
+
+}  // namespace normd

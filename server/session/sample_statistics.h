@@ -1,0 +1,39 @@
+// The arithmetic of Weighting::kSamples: running statistics of all samples that a session has seen, each counted once.
+// In the path: ApplyStep (running_state.h) calls it for sessions whose spec counts samples. Formula: Chan, Golub and
+// LeVeque 1983 ("Algorithms for computing the sample variance"), in f64, by Merge of kernels/moments.h.
+// Pure functions, safe from any thread.
+#ifndef NORMD_SERVER_SESSION_SAMPLE_STATISTICS_H_
+#define NORMD_SERVER_SESSION_SAMPLE_STATISTICS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/moments.h"
+#include "kernels/spec.h"
+#include "server/session/session_store.h"
+
+namespace normd {
+
+// The state before the first sample: the prior.
+RunningState InitialSamples(const RunningSpec& running, int64_t channels);
+
+// INVALID_ARGUMENT if a count is not from 0 to 1e18, an m2 of a channel with samples is negative, the lengths differ
+// from `channels`, or a smallest sample is above the largest. REQUIRES: the extremes are both given or both empty.
+absl::Status CheckSamples(const Moments& moments, const Extremes& extremes, int64_t channels);
+
+// The channels with samples whose mean or m2 is not finite, or beyond 1e130 or 1e290, where sums of squares could
+// overflow: a step leaves them as they are. Rising.
+std::vector<int64_t> SkippedChannels(const Moments& moments);
+
+// Merges a step into `state` channel by channel. Channels without samples, skipped ones, and those that have reached
+// max_count stay as they are. Extremes that are not known make those of the channels that move unknown (NaN).
+// REQUIRES: CheckSamples returned OK.
+void MergeSamples(const RunningSpec& running, const Moments& moments, const Extremes& extremes, RunningState* state);
+
+// Sets state->var from count and m2.
+void DeriveVariance(const RunningSpec& running, RunningState* state);
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SESSION_SAMPLE_STATISTICS_H_

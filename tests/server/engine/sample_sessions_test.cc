@@ -1,0 +1,187 @@
+// Sessions that count samples, through the engine: pooled contributions and training steps.
+#include <cmath>
+#include <future>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/engine/fixtures.h"
+
+namespace normd {
+namespace {
+
+using engine_test::CallTo;
+using engine_test::Doubles;
+using engine_test::ElementsOf;
+using session_test::BatchSpec;
+using session_test::CountingSpec;
+using ::testing::DoubleEq;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsNan;
+
+class SampleSessionsTest : public engine_test::EngineFixture {
+ protected:
+  void CreateNamed(const std::string& id, std::vector<std::string> names) {
+    Session session = session_test::NewSession(id, CountingSpec(), static_cast<int64_t>(names.size()));
+    session.channel_names = std::make_shared<const std::vector<std::string>>(std::move(names));
+    std::promise<absl::Status> created;
+    engine_.CreateSession(std::move(session), /*reserve=*/nullptr,
+                          [&created](const absl::StatusOr<SessionPtr>& made) { created.set_value(made.status()); });
+    const absl::Status status = created.get_future().get();
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  absl::StatusOr<PooledReply> Commit(PooledStep step) {
+    std::promise<absl::StatusOr<PooledReply>> promise;
+    std::future<absl::StatusOr<PooledReply>> future = promise.get_future();
+    engine_.CommitMoments(std::move(step),
+                          [&promise](absl::StatusOr<PooledReply> reply) { promise.set_value(std::move(reply)); });
+    return future.get();
+  }
+
+  // A step of one part: two samples in each channel, of these means.
+  static PooledStep StepOf(const std::string& session, const std::vector<double>& means,
+                           std::vector<std::string> names = {}) {
+    PooledStep step = {.session = session, .channel_names = std::move(names), .want_state = true};
+    MomentsPart part;
+    for (const double mean : means) {
+      part.moments.push_back({.count = 2, .mean = mean, .m2 = 2});
+      part.extremes.min.push_back(mean - 1);
+      part.extremes.max.push_back(mean + 1);
+    }
+    step.parts.push_back(std::move(part));
+    return step;
+  }
+
+  const RunningState State(const std::string& id) { return (*session_test::Get(store_, id))->state; }
+};
+
+TEST_F(SampleSessionsTest, AContributionIsAnsweredWithTheMergedState) {
+  CreateSession("s", CountingSpec(), 1);
+  ASSERT_TRUE(Commit(StepOf("s", {2})).ok());
+  PooledStep step = StepOf("s", {7});
+  step.parts.push_back({.moments = {{.count = 1, .mean = 20, .m2 = 0}}, .extremes = {.min = {20}, .max = {20}}});
+  const absl::StatusOr<PooledReply> reply = Commit(step);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_NE(reply->session, nullptr);
+  EXPECT_EQ(reply->session->version, 2);
+  EXPECT_THAT(reply->session->state.count, ElementsAre(5));
+  EXPECT_THAT(reply->session->state.mean, ElementsAre(DoubleEq(38.0 / 5)));
+  EXPECT_THAT(reply->session->state.min, ElementsAre(1));
+  EXPECT_THAT(reply->session->state.max, ElementsAre(20));
+  step.want_state = false;
+  EXPECT_EQ(Commit(step)->session, nullptr);
+}
+
+TEST_F(SampleSessionsTest, PartsWithoutExtremesLeaveThemUnknown) {
+  CreateSession("s", CountingSpec(), 2);
+  PooledStep step = StepOf("s", {2, 3});
+  // A part without a sample in a channel has no say there.
+  step.parts.push_back(
+      {.moments = {{.count = 2, .mean = 5, .m2 = 1}, {.count = 0, .mean = 0, .m2 = 0}}, .extremes = {}});
+  ASSERT_TRUE(Commit(step).ok());
+  EXPECT_THAT(State("s").min, ElementsAre(IsNan(), 2));
+  EXPECT_THAT(State("s").max, ElementsAre(IsNan(), 4));
+}
+
+TEST_F(SampleSessionsTest, ChannelsAreMatchedByTheirNames) {
+  CreateNamed("s", {"speed", "angle", "force"});
+  ASSERT_TRUE(Commit(StepOf("s", {30, 10, 20}, {"force", "speed", "angle"})).ok());
+  EXPECT_THAT(State("s").mean, ElementsAre(10, 20, 30));
+  EXPECT_THAT(State("s").max, ElementsAre(11, 21, 31));
+  ASSERT_TRUE(Commit(StepOf("s", {10, 20, 30})).ok()) << "without names: the session's order";
+  EXPECT_THAT(State("s").mean, ElementsAre(10, 20, 30));
+}
+
+TEST_F(SampleSessionsTest, NamesThatAreNotTheSessionsAreRefused) {
+  CreateNamed("s", {"speed", "angle"});
+  CreateSession("plain", CountingSpec(), 2);
+  const auto refusal = [this](const std::string& id, std::vector<std::string> names) {
+    const std::vector<double> means(names.size(), 1.0);
+    return std::string(Commit(StepOf(id, means, std::move(names))).status().message());
+  };
+  EXPECT_THAT(refusal("s", {"speed", "angel"}),
+              HasSubstr("channel_names is missing; it must be the session's channel \"angle\""));
+  EXPECT_THAT(refusal("s", {"speed", "angle", "force"}), HasSubstr("channel_names[2] is \"force\""));
+  EXPECT_THAT(refusal("s", {"speed", "speed"}), HasSubstr("channel_names[1] is \"speed\""));
+  EXPECT_THAT(refusal("plain", {"speed", "angle"}), HasSubstr("channel_names is not allowed"));
+  PooledStep step = StepOf("s", {1}, {"speed", "angle"});
+  EXPECT_THAT(Commit(step).status().message(), HasSubstr("channel_names has 2 values"));
+  EXPECT_EQ((*session_test::Get(store_, "s"))->version, 0);
+}
+
+TEST_F(SampleSessionsTest, FractionalCountsAreForSamplesAlone) {
+  CreateSession("s", CountingSpec(), 1);
+  CreateSession("bn", BatchSpec(), 1);
+  PooledStep step = StepOf("s", {2});
+  step.parts[0].moments[0].count = 0.5;
+  EXPECT_TRUE(Commit(step).ok());
+  EXPECT_THAT(State("s").count, ElementsAre(0.5));
+  step.session = "bn";
+  EXPECT_THAT(Commit(step).status().message(), HasSubstr("moments[0].count is 0.5; it must be a whole number"));
+}
+
+TEST_F(SampleSessionsTest, ATrainingStepIsNormalisedWithTheStateAfterIt) {
+  RunningSpec running = CountingSpec().running();
+  running.normalize_with = NormalizeWith::kRunning;
+  NormSpec spec = BatchSpec(running);
+  spec.eps = 0;
+  CreateSession("s", spec, 1);
+  const Doubles first = {.shape = {2, 1}, .elements = {1, 3}};
+  const Doubles second = {.shape = {2, 1}, .elements = {5, 9}};
+  ASSERT_TRUE(Run(CallTo("s", first.View(), Mode::kTraining)).ok());
+  Call step = CallTo("s", second.View(), Mode::kTraining);
+  step.step = StepId{"actor", 1};
+  const absl::StatusOr<CallReply> trained = Run(step);
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  EXPECT_THAT(State("s").mean, ElementsAre(4.5));
+  EXPECT_THAT(ElementsOf<double>(trained->outputs[0]),
+              ElementsAre(DoubleEq(0.5 / std::sqrt(8.75)), DoubleEq(4.5 / std::sqrt(8.75))));
+  EXPECT_EQ(ElementsOf<double>(trained->outputs[0]), ElementsOf<double>(Run(CallTo("s", second.View()))->outputs[0]))
+      << "the bits of inference";
+  const absl::StatusOr<CallReply> replayed = Run(step);
+  EXPECT_EQ(ElementsOf<double>(replayed->outputs[0]), ElementsOf<double>(trained->outputs[0]));
+  ASSERT_TRUE(Run(CallTo("s", first.View(), Mode::kTraining)).ok());
+  const absl::StatusOr<CallReply> late = Run(step);
+  EXPECT_TRUE(late->state->result.replayed);
+  EXPECT_FALSE(late->state->output_available) << "the state after that step is gone";
+  EXPECT_THAT(late->outputs, IsEmpty());
+}
+
+TEST_F(SampleSessionsTest, ATrainingStepMayUseItsOwnStatistics) {
+  NormSpec spec = CountingSpec();
+  spec.eps = 0;
+  CreateSession("s", spec, 1);
+  const Doubles x = {.shape = {2, 1}, .elements = {5, 9}};
+  EXPECT_THAT(ElementsOf<double>(Run(CallTo("s", x.View(), Mode::kTraining))->outputs[0]), ElementsAre(-1, 1));
+}
+
+TEST_F(SampleSessionsTest, OneSampleAtATimeIsTaken) {
+  CreateSession("s", CountingSpec(), 1);
+  for (const double value : {1.0, 3.0, 5.0, 9.0}) {
+    const Doubles x = {.shape = {1, 1}, .elements = {value}};
+    ASSERT_TRUE(Run(CallTo("s", x.View(), Mode::kTraining)).ok());
+  }
+  EXPECT_THAT(State("s").mean, ElementsAre(4.5));
+  EXPECT_THAT(State("s").var, ElementsAre(8.75));
+}
+
+TEST_F(SampleSessionsTest, AGivenStateMayLeaveOutItsExtremesAndNothingElse) {
+  Session session = session_test::NewSession("s", CountingSpec(), 1);
+  session.state.count = {4};
+  session.state.mean = {4.5};
+  EXPECT_THAT(engine_.ValidateNewSession(session).message(), HasSubstr("state.var has 0 values"));
+  session.state.m2 = {35};
+  EXPECT_TRUE(engine_.ValidateNewSession(session).ok());
+  session.state.count = {-1};
+  EXPECT_THAT(engine_.ValidateNewSession(session).message(), HasSubstr("state.count[0] is -1"));
+}
+
+}  // namespace
+}  // namespace normd
