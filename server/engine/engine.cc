@@ -26,6 +26,7 @@ struct EngineParts {
   EventPoller* events;
   absl::Duration max_event_wait;
   const EngineObserver* observer;
+  const ChangeReports* changes;
 };
 
 namespace {
@@ -220,8 +221,10 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
       parts_.sessions->Commit(UpdateOf(task),
                               [self = shared_from_this(), &task, start](absl::StatusOr<CommitResult> result) {
                                 task.reply.timings.commit = SteadyNow() - start;
-                                if (result.ok())
+                                if (result.ok()) {
                                   ReportStep(*self->parts_.observer, *task.session, task.moments, *result);
+                                  if (result->applied) self->parts_.changes->Report(task.session->id);
+                                }
                                 Committed(std::move(result), &task);
                                 self->EndOne(&BatchExecution::GoOnWhereItMay);
                               });
@@ -435,8 +438,8 @@ void Engine::SubmitBatch(std::vector<Call> calls, BatchDone done) {
 WaitStats Engine::wait_stats() const { return limiter_->wait_stats(); }
 
 EngineParts Engine::parts() {
-  return {scheduler_,     sessions_,     parameters_.get(), resources_,
-          limiter_.get(), events_.get(), max_event_wait_,   &observer_};
+  return {scheduler_,    sessions_,       parameters_.get(), resources_, limiter_.get(),
+          events_.get(), max_event_wait_, &observer_,        &changes_};
 }
 
 }  // namespace normd

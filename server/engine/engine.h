@@ -23,6 +23,7 @@
 #include "server/base/resources.h"
 #include "server/base/wait_stats.h"
 #include "server/engine/call.h"
+#include "server/engine/change_listener.h"
 #include "server/engine/pooled_step.h"
 #include "server/schedule/device_scheduler.h"
 #include "server/session/session_store.h"
@@ -89,6 +90,8 @@ class Engine {
   // `reserve` before it makes statistics, of which the request has no byte; the memory is needed until `done` has run.
   void CreateSession(Session session, SessionStore::Reserve reserve, SessionDone<SessionPtr> done);
   void GetSession(std::string id, SessionStore::Cancelled cancelled, SessionDone<SessionPtr> done);
+  // The newest version that this server has, which is that of its own last change or a later one.
+  void GetKnownSession(std::string id, SessionDone<SessionPtr> done);
   void ListSessions(ListQuery query, SessionDone<ListPage> done);
   // Checks parameter lengths and ttl against the session's spec. ABORTED if another session has taken the id meanwhile.
   void UpdateSession(std::string id, SessionPatch patch, SessionDone<SessionPtr> done);
@@ -105,6 +108,10 @@ class Engine {
   void CommitMoments(PooledStep step, SessionDone<PooledReply> done);
   void ExportSession(std::string id, SessionStore::Reserve reserve, SessionDone<std::string> done);
   void ImportSession(std::string id, std::string record, SessionDone<SessionPtr> done);
+
+  // Reports every change of a session that this engine makes to `listener`, which is borrowed; null: to nobody.
+  // REQUIRES: no call is running.
+  void ReportChanges(const ChangeListener* listener) { changes_.Set(listener); }
 
   // The large calls that wait for their turn now.
   WaitStats wait_stats() const;
@@ -123,7 +130,11 @@ class Engine {
   void SubmitPrepared(Call&& call, Done done);
   EngineParts parts();
 
+  // Reports a change of the session `id` that was made, before `done` runs.
+  SessionDone<SessionPtr> Reporting(const std::string& id, SessionDone<SessionPtr> done);
+
   const EngineObserver observer_;
+  ChangeReports changes_;
   DeviceScheduler* const scheduler_;
   SessionStore* const sessions_;
   Resources* const resources_;

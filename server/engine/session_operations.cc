@@ -150,6 +150,17 @@ void Engine::GetSession(std::string id, SessionStore::Cancelled cancelled, Sessi
   sessions_->Get(std::move(id), absl::ZeroDuration(), std::move(cancelled), std::move(done));
 }
 
+void Engine::GetKnownSession(std::string id, SessionDone<SessionPtr> done) {
+  sessions_->Get(std::move(id), kAnyStaleness, std::move(done));
+}
+
+Engine::SessionDone<SessionPtr> Engine::Reporting(const std::string& id, SessionDone<SessionPtr> done) {
+  return [this, id, done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
+    if (session.ok()) changes_.Report(id);
+    done(std::move(session));
+  };
+}
+
 void Engine::ListSessions(ListQuery query, SessionDone<ListPage> done) {
   sessions_->List(std::move(query), std::move(done));
 }
@@ -168,7 +179,8 @@ void Engine::UpdateSession(std::string id, SessionPatch patch, SessionDone<Sessi
                    const int64_t bytes = QuotaBytes(**session);
                    resources_->work_pool.RunIfLarge(
                        bytes, [this, id = std::move(id), patch = std::move(patch), done = std::move(done)]() mutable {
-                         sessions_->Update(std::move(id), std::move(patch), std::move(done));
+                         auto reporting = Reporting(id, std::move(done));
+                         sessions_->Update(std::move(id), std::move(patch), std::move(reporting));
                        });
                  });
 }
@@ -176,7 +188,8 @@ void Engine::UpdateSession(std::string id, SessionPatch patch, SessionDone<Sessi
 void Engine::ResetSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done) {
   // Only the store knows how large the session is.
   resources_->work_pool.Run([this, id = std::move(id), expected_version, done = std::move(done)]() mutable {
-    sessions_->Reset(std::move(id), expected_version, std::move(done));
+    auto reporting = Reporting(id, std::move(done));
+    sessions_->Reset(std::move(id), expected_version, std::move(reporting));
   });
 }
 
@@ -201,17 +214,18 @@ void Engine::ForkSession(std::string id, Fork fork, SessionStore::Reserve reserv
 }
 
 void Engine::DeleteSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done) {
-  sessions_->Delete(std::move(id), expected_version, std::move(done));
+  auto reporting = Reporting(id, std::move(done));
+  sessions_->Delete(std::move(id), expected_version, std::move(reporting));
 }
 
 void Engine::ReadCommitted(const Session& before, CommitResult result, SessionDone<PooledReply> done) {
-  // The version in memory is this step's or a later one. Which of the session's lives it is tells the uid.
-  sessions_->Get(before.id, kAnyStaleness,
-                 [result = std::move(result), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
-                   PooledReply reply = {.result = std::move(result), .session = nullptr};
-                   if (session.ok() && (*session)->uid == reply.result.uid) reply.session = *std::move(session);
-                   done(std::move(reply));
-                 });
+  // The uid says whether it is still the same life of the session.
+  GetKnownSession(before.id,
+                  [result = std::move(result), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
+                    PooledReply reply = {.result = std::move(result), .session = nullptr};
+                    if (session.ok() && (*session)->uid == reply.result.uid) reply.session = *std::move(session);
+                    done(std::move(reply));
+                  });
 }
 
 void Engine::CommitMoments(PooledStep step, SessionDone<PooledReply> done) {
@@ -235,6 +249,7 @@ void Engine::CommitMoments(PooledStep step, SessionDone<PooledReply> done) {
                                         done = std::move(done)](absl::StatusOr<CommitResult> result) mutable {
                                          if (!result.ok()) return done(result.status());
                                          ReportStep(observer_, *session, *moments, *result);
+                                         if (result->applied) changes_.Report(session->id);
                                          if (want_state)
                                            return ReadCommitted(*session, *std::move(result), std::move(done));
                                          done(PooledReply{.result = *std::move(result), .session = nullptr});

@@ -33,8 +33,8 @@ struct Task {
   const double* given_mean = nullptr;
   const double* given_variance = nullptr;
   std::vector<double> request_mean, request_variance;
-  // Given statistics of the apply pass; the divisor, which is its variance, is empty before the commit. Statistics about
-  // zero have no mean.
+  // Given statistics of the apply pass; the divisor, which is its variance, is empty before the commit. Statistics
+  // about zero have no mean.
   std::vector<double> apply_mean, divisor;
 
   Buffer contiguous;  // room for a contiguous x, if x is scattered and its backend needs it contiguous

@@ -24,6 +24,7 @@
 #include "server/rpc/services/method_names.h"
 #include "server/rpc/services/normalizer_service.h"
 #include "server/rpc/services/reflection.h"
+#include "server/rpc/services/session_watch.h"
 #include "server/rpc/services/sessions_service.h"
 #include "server/rpc/services/shared_memory_service.h"
 
@@ -46,6 +47,7 @@ class RpcServer::State {
                  .work_pool = &resources->work_pool,
                  .access = options_.access},
         connections_(rpc::LimitsOfConnections(options_)),
+        watches_(&context_, engine),
         transport_(MakeTransport(resources->buffers.get())),
         engine_(engine) {}
 
@@ -78,6 +80,7 @@ class RpcServer::State {
       health_.SetServing(false);
       accept_loop_.Stop();
       health_.EndWatches();
+      watches_.End();
       shared_memory_.EndRegistrations();
       read_limiter_.Open();
       transfers_.Drain();
@@ -122,6 +125,7 @@ class RpcServer::State {
          {rpc::SessionsRoutes(&context_, &options_, engine_), shared_memory_.Routes(), health_.Routes()}) {
       std::move(more.begin(), more.end(), std::back_inserter(routes));
     }
+    routes.push_back(watches_.MakeRoute());
     NORMD_RETURN_IF_ERROR(rpc::CheckRoutes(routes));
     if (options_.reflection) {
       std::vector<rpc::Route> reflection = rpc::ReflectionRoutes(&context_, routes);
@@ -165,6 +169,7 @@ class RpcServer::State {
   rpc::ConnectionTable connections_;
   rpc::SharedMemoryService shared_memory_{&context_, options_.regions};
   rpc::HealthService health_;
+  rpc::SessionWatch watches_;
   rpc::Dispatcher dispatcher_{&context_, rpc::LimitsOfCalls(options_), &connections_};
   const std::unique_ptr<rpc::RpcTransport> transport_;
   rpc::TransferWatch transfers_{rpc::LimitsOfTransfers(options_),

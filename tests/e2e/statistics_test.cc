@@ -1,10 +1,14 @@
 // Shared statistics through the wire: contributions, reads, names of channels, frozen sessions, digests.
 #include <openssl/sha.h>
 
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "tests/e2e/sessions_fixture.h"
 
@@ -184,6 +188,88 @@ TEST_F(StatisticsTest, ASessionIsCreatedWithTheStateOfAnother) {
   const grpc::Status status = Create(request, &copy);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(Get("copy").digest(), stats.digest());
+}
+
+// A stream of WatchSession on "stats".
+class Watch {
+ public:
+  Watch(TestServer& server, std::optional<uint64_t> after_version) {
+    v1::WatchSessionRequest request;
+    request.set_name("sessions/stats");
+    if (after_version.has_value()) request.set_after_version(*after_version);
+    reader_ = server.sessions().WatchSession(&context_, request);
+  }
+  ~Watch() { context_.TryCancel(); }
+
+  // The next version, or -1 when the stream has ended.
+  int64_t Next() {
+    v1::Session session;
+    if (!reader_->Read(&session)) return -1;
+    EXPECT_TRUE(session.has_state());
+    return static_cast<int64_t>(session.version());
+  }
+  grpc::Status Finish() { return reader_->Finish(); }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::Session>> reader_;
+};
+
+TEST_F(StatisticsTest, AWatcherGetsTheNewestVersionAndThenEachLaterOne) {
+  v1::StateResult result;
+  ASSERT_TRUE(Commit(Contribution(1, {1, 10}), &result).ok());
+  Watch first(server_, std::nullopt);
+  EXPECT_EQ(first.Next(), 1);
+  Watch second(server_, 1);  // has it already
+  ASSERT_TRUE(Commit(Contribution(2, {1, 10}), &result).ok());
+  EXPECT_EQ(first.Next(), 2);
+  EXPECT_EQ(second.Next(), 2);
+  ASSERT_TRUE(Commit(Contribution(1, {1, 10}), &result).ok()) << "a replay is no version";
+  v1::ResetSessionRequest reset;
+  reset.set_name("sessions/stats");
+  v1::Session session;
+  grpc::ClientContext context;
+  ASSERT_TRUE(server_.sessions().ResetSession(&context, reset, &session).ok());
+  EXPECT_EQ(first.Next(), 3);
+  EXPECT_EQ(second.Next(), 3);
+}
+
+TEST_F(StatisticsTest, ASlowWatcherMissesVersionsButNotTheNewest) {
+  Watch watch(server_, std::nullopt);
+  EXPECT_EQ(watch.Next(), 0);
+  constexpr int kSteps = 200;
+  v1::StateResult result;
+  for (uint64_t i = 1; i <= kSteps; ++i) ASSERT_TRUE(Commit(Contribution(i, {1, 10}), &result).ok());
+  int64_t last = 0;
+  while (last < kSteps) {
+    const int64_t next = watch.Next();
+    ASSERT_GT(next, last);
+    last = next;
+  }
+  EXPECT_EQ(last, kSteps);
+}
+
+TEST_F(StatisticsTest, AWatchEndsWithItsSession) {
+  Watch watch(server_, std::nullopt);
+  EXPECT_EQ(watch.Next(), 0);
+  v1::DeleteSessionRequest request;
+  request.set_name("sessions/stats");
+  google::protobuf::Empty empty;
+  grpc::ClientContext context;
+  ASSERT_TRUE(server_.sessions().DeleteSession(&context, request, &empty).ok());
+  EXPECT_EQ(watch.Next(), -1);
+  EXPECT_EQ(watch.Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+  Watch late(server_, std::nullopt);
+  EXPECT_EQ(late.Next(), -1);
+  EXPECT_EQ(late.Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(StatisticsTest, AWatchEndsWhenTheServerDrains) {
+  Watch watch(server_, std::nullopt);
+  EXPECT_EQ(watch.Next(), 0);
+  server_.server().Shutdown(absl::Seconds(5));
+  EXPECT_EQ(watch.Next(), -1);
+  EXPECT_EQ(watch.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(StatisticsTest, FieldsOfStepsAreRefusedWithSamples) {
