@@ -48,6 +48,14 @@ class SessionInfo:
     running_phi: Optional[Array] = None
     weight: Optional[Array] = None
     bias: Optional[Array] = None
+    # Of a session that counts samples (BatchNorm(weighting="samples")).
+    count: Optional[Array] = None
+    m2: Optional[Array] = None  # the sum of squared deviations from the mean
+    min: Optional[Array] = None  # inf while there is no sample, nan where it is not known
+    max: Optional[Array] = None
+    channel_names: Sequence[str] = ()
+    frozen: bool = False  # takes no change but its deletion
+    digest: str = ""  # SHA-256 of spec, parameters, state and names of channels
 
     @property
     def has_state(self) -> bool:
@@ -100,6 +108,13 @@ def from_message(message: sessions_pb2.Session) -> SessionInfo:
         running_phi=tensor(message.state, "phi"),
         weight=tensor(message.parameters, "weight"),
         bias=tensor(message.parameters, "bias"),
+        count=tensor(message.state, "count"),
+        m2=tensor(message.state, "m2"),
+        min=tensor(message.state, "min"),
+        max=tensor(message.state, "max"),
+        channel_names=tuple(message.channel_names),
+        frozen=message.frozen,
+        digest=message.digest,
     )
 
 
@@ -146,6 +161,14 @@ def resolved(spec: norm_pb2.NormSpec) -> norm_pb2.NormSpec:
 
 
 def _resolve_running(running: norm_pb2.RunningStatistics) -> None:
+    running.weighting = running.weighting or norm_pb2.WEIGHTING_STEPS
+    if running.weighting == norm_pb2.WEIGHTING_SAMPLES:
+        for name, value in (("prior_count", 0.0), ("prior_mean", 0.0), ("prior_variance", 1.0), ("decay", 1.0)):
+            if not running.HasField(name):
+                setattr(running, name, value)
+        running.variance = running.variance or norm_pb2.RUNNING_VARIANCE_BIASED
+        running.normalize_with = running.normalize_with or norm_pb2.NORMALIZE_WITH_RUNNING
+        return
     running.momentum_of = running.momentum_of or norm_pb2.MOMENTUM_OF_NEW
     running.variance = running.variance or norm_pb2.RUNNING_VARIANCE_UNBIASED
     running.single_value = running.single_value or norm_pb2.SINGLE_VALUE_REFUSE
@@ -159,6 +182,7 @@ def differing(there: SessionInfo, here: sessions_pb2.Session) -> List[Tuple[str,
         return [("method", there.method, here.spec.WhichOneof("method") or "")]
     ours, theirs = (_flat(getattr(resolved(spec), there.method)) for spec in (here.spec, there.spec))
     ours["num_channels"], theirs["num_channels"] = str(here.num_channels), str(there.num_channels)
+    ours["channel_names"], theirs["channel_names"] = str(list(here.channel_names)), str(list(there.channel_names))
     names = sorted(ours.keys() | theirs.keys())
     pairs = [(name, theirs.get(name, "absent"), ours.get(name, "absent")) for name in names]
     return [one for one in pairs if one[1] != one[2]]
@@ -192,11 +216,13 @@ class SessionService:
         bias: Any = None,
         labels: Optional[Mapping[str, str]] = None,
         ttl: Optional[float] = None,
+        channel_names: Sequence[str] = (),
     ) -> SessionInfo:
-        """Creates the session or opens the one that exists, which must have the same spec."""
+        """Creates the session or opens the one that exists, which must have the same spec and names of channels."""
         if spec is None:
             return await self.get(name)
         message = new_session(spec, weight, bias, labels, ttl)
+        message.channel_names.extend(channel_names)
         try:
             return await self.create(name, message)
         except AlreadyExists:
@@ -221,8 +247,11 @@ class SessionService:
         await self.core.message(SESSIONS + "CreateSession", request, sessions_pb2.Session, True)
         return await self.get(name)
 
-    async def get(self, name: str) -> SessionInfo:
-        request = sessions_pb2.GetSessionRequest(name=resource_name(name), view=sessions_pb2.SESSION_VIEW_FULL)
+    async def get(self, name: str, newer_than_version: Optional[int] = None) -> SessionInfo:
+        """The session; without tensors if its version is not above `newer_than_version`."""
+        request = sessions_pb2.GetSessionRequest(
+            name=resource_name(name), view=sessions_pb2.SESSION_VIEW_FULL, newer_than_version=newer_than_version
+        )
         return from_message(await self.core.message(SESSIONS + "GetSession", request, sessions_pb2.Session, True))
 
     async def page(self, token: str, filter: str) -> Tuple[List[SessionInfo], str]:
@@ -244,9 +273,16 @@ class SessionService:
         request = sessions_pb2.ResetSessionRequest(name=resource_name(name))
         return from_message(await self._once("ResetSession", request, sessions_pb2.Session))
 
-    async def fork(self, name: str, new_name: str) -> SessionInfo:
+    async def freeze(self, name: str) -> SessionInfo:
+        """Makes the session refuse every change but its deletion, for good."""
+        request = sessions_pb2.UpdateSessionRequest()
+        request.session.name, request.session.frozen = resource_name(name), True
+        request.update_mask.paths.append("frozen")
+        return from_message(await self._once("UpdateSession", request, sessions_pb2.Session))
+
+    async def fork(self, name: str, new_name: str, frozen: bool = False) -> SessionInfo:
         new_id = resource_name(new_name)[len("sessions/") :]
-        request = sessions_pb2.ForkSessionRequest(name=resource_name(name), session_id=new_id)
+        request = sessions_pb2.ForkSessionRequest(name=resource_name(name), session_id=new_id, frozen=frozen)
         await self._once("ForkSession", request, sessions_pb2.Session)
         return await self.get(new_name)
 
@@ -281,6 +317,19 @@ class SessionService:
         )
         result: StateResult = to_dataclass(StateResult, reply)
         return result
+
+    async def contribute(
+        self, name: str, moments: normalizer_pb2.Moments, step: Step, channel_names: Sequence[str] = ()
+    ) -> normalizer_pb2.StateResult:
+        """Commits the moments of one worker and returns what became of them, with the merged state.
+
+        Safe to repeat with the same step.
+        """
+        request = sessions_pb2.CommitMomentsRequest(
+            session=resource_name(name), moments=[moments], channel_names=channel_names, want_state=True
+        )
+        request.step.client_id, request.step.sequence = step.client_id, step.sequence
+        return await self.core.message(SESSIONS + "CommitMoments", request, normalizer_pb2.StateResult, True)
 
     async def load(self, name: str, info: SessionInfo, state: Mapping[str, Any]) -> SessionInfo:
         """Replaces the session by one with this state_dict: the contract has no change of a running state."""

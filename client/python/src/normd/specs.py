@@ -96,7 +96,8 @@ def flag(value: Any, field: str) -> bool:
 
 # The kinds of attributes, whichever spec they belong to.
 _CHECKS: Dict[str, Callable[[Any, str], Any]] = {
-    **dict.fromkeys(("eps", "weight_offset", "momentum", "p", "alpha_fwd"), number),
+    **dict.fromkeys(("eps", "weight_offset", "momentum", "p", "alpha_fwd", "prior_count", "prior_mean"), number),
+    **dict.fromkeys(("prior_variance", "decay", "max_count"), number),
     **dict.fromkeys(("num_groups", "num_features", "k", "warmup_iters"), integer),
     **dict.fromkeys(("affine", "track_running_stats", "accept_non_finite", "affine_per_group"), flag),
 }
@@ -277,12 +278,44 @@ class BatchNorm(_Running):
     those of the batch, in inference the running ones. `momentum` is the weight of the new value (momentum_of="old":
     of the old one), None the plain mean over all batches. `affine` only says whether a session is made with a weight of
     ones and a bias of zeros where none are given. `num_features` is needed for sessions alone.
+
+    weighting="samples", for sessions alone: the running statistics are those of all samples that the session has seen,
+    each counted once. They begin with `prior_count` samples (0) of prior_mean (0) and prior_variance (1); `decay` (1) is
+    what the weight of a sample is multiplied by for each later one; a channel that has `max_count` samples moves no
+    more. running_variance is "biased" then, unless given, and y of a training step is made with the statistics after it
+    (normalize_with="batch": with its own). `momentum`, `momentum_of`, `single_value` and `accept_non_finite` have no
+    place there.
     """
+
+    weighting: str = "steps"
+    prior_count: Optional[float] = None
+    prior_mean: Optional[float] = None
+    prior_variance: Optional[float] = None
+    decay: Optional[float] = None
+    max_count: Optional[float] = None
+    normalize_with: Optional[str] = None
+
+    def _samples(self, message: norm_pb2.RunningStatistics) -> None:
+        for name in ("prior_count", "prior_mean", "prior_variance", "decay", "max_count"):
+            value = getattr(self, name)
+            if value is not None:
+                setattr(message, name, value)
+        if self.normalize_with is not None:
+            message.normalize_with = enum_number(  # type: ignore[assignment]
+                norm_pb2.NormalizeWith, "NORMALIZE_WITH", self.normalize_with, "normalize_with"
+            )
+        weighting = enum_number(norm_pb2.Weighting, "WEIGHTING", self.weighting, "weighting")
+        if weighting == norm_pb2.WEIGHTING_STEPS:
+            return  # as without the field, which older servers do not know
+        message.weighting = weighting  # type: ignore[assignment]
+        if self.momentum == BatchNorm.momentum:
+            message.ClearField("momentum")  # the default, which nobody gave
 
     def to_proto(self) -> norm_pb2.NormSpec:
         out = norm_pb2.NormSpec()
         out.batch_norm.layout = _layout(self.layout)  # type: ignore[assignment]
         self._running(out.batch_norm.running)
+        self._samples(out.batch_norm.running)
         self._common(out.batch_norm)
         return out
 

@@ -1,0 +1,268 @@
+"""RunningMeanStd: shared statistics of observations, used as stable-baselines3's and gymnasium's class of that name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Dict, Optional
+
+import numpy as np
+
+from normd._transport import run
+from normd.client import Client
+from normd.errors import InvalidArgument
+from normd.functional import default_client
+from normd.specs import BatchNorm
+from normd.stats._contributor import Contributor, known_of
+from normd.stats._samples import Samples
+from normd.stats._shape import Layout, ShapeOf
+
+# How many samples and seconds at most are between two contributions.
+FLUSH_SAMPLES, FLUSH_SECONDS = 2048, 1.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Statistics at one moment, which never change: what a rollout keeps. Arrays, or dicts of them, of the shape."""
+
+    mean: Any
+    var: Any
+    count: Any
+    min: Any
+    max: Any
+    version: int  # the server's version that is part of it
+    digest: str  # the session's of this version; "" where own samples are part of it
+    epsilon: float
+    clip: Optional[float]
+
+    @property
+    def std(self) -> Any:
+        """sqrt(var)."""
+        return _each(np.sqrt, self.var)
+
+    def normalize(self, x: Any) -> Any:
+        """(x - mean) / sqrt(var + epsilon), within [-clip, clip]; of the dtype of x if that is a float's."""
+
+        def one(x: Any, mean: Any, var: Any) -> Any:
+            x = np.asarray(x)
+            y = (x - mean) / np.sqrt(var + self.epsilon)
+            if self.clip is not None:
+                y = np.clip(y, -self.clip, self.clip)
+            return y.astype(x.dtype) if x.dtype.kind == "f" else y
+
+        return _each(one, x, self.mean, self.var)
+
+    def denormalize(self, y: Any) -> Any:
+        """The x whose `normalize` is y, unless that was clipped."""
+
+        def one(y: Any, mean: Any, var: Any) -> Any:
+            y = np.asarray(y)
+            x = y * np.sqrt(var + self.epsilon) + mean
+            return x.astype(y.dtype) if y.dtype.kind == "f" else x
+
+        return _each(one, y, self.mean, self.var)
+
+
+def _each(function: Any, first: Any, *others: Any) -> Any:
+    """function(...), or its results by key where the arguments are dicts."""
+    if not isinstance(first, dict):
+        return function(first, *others)
+    return {key: function(value, *(other[key] for other in others)) for key, value in first.items()}
+
+
+class RunningMeanStd:
+    """The mean and variance of all samples that all processes with this `name` have seen, each counted once.
+
+    name: the session's, which is created unless it exists. shape: of one sample, () for a number; or a dict of shapes
+    for observations that are dicts, each of whose channels has a name. client: default normd's own.
+    prior_count: how many samples of mean 0 and variance 1 the statistics begin with. epsilon, clip: what `normalize`
+    adds to the variance and limits its result to. flush_samples, flush_seconds: when samples are sent.
+
+    `update` merges samples here, which takes microseconds, and never waits for the network; a thread sends what has
+    gathered, and brings what others have sent. What is shown is the server's state with all of the own samples. While
+    no server answers, samples gather and nothing is lost; `flush` waits until the server has them. What the server has
+    acknowledged survives whatever the session's durability says.
+
+    A copy, or one that was pickled, has the values and no server: it counts nothing. Safe from any thread, and after a
+    fork. Raises what the server refuses for good, such as FailedPrecondition of a frozen session.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: ShapeOf = (),
+        *,
+        client: Optional[Client] = None,
+        prior_count: float = 1e-4,
+        epsilon: float = 1e-8,
+        clip: Optional[float] = None,
+        decay: float = 1.0,
+        flush_samples: int = FLUSH_SAMPLES,
+        flush_seconds: float = FLUSH_SECONDS,
+    ) -> None:
+        if clip is not None and not clip > 0:
+            raise InvalidArgument(f"clip is {clip}; it must be above 0", field="clip", value=str(clip), limit="> 0")
+        if not (flush_samples > 0 and flush_seconds > 0):
+            raise InvalidArgument(
+                f"flush_samples is {flush_samples} and flush_seconds {flush_seconds}; both must be above 0",
+                field="flush_samples",
+                value=str(flush_samples),
+                limit="> 0",
+            )
+        self._layout = Layout(shape)
+        self.name, self.epsilon, self.clip = name, epsilon, clip
+        spec = BatchNorm(
+            self._layout.channels,
+            affine=False,
+            layout="channels_last",
+            weighting="samples",
+            prior_count=prior_count,
+            decay=decay,
+            eps=epsilon,
+        )
+        service = (client or default_client())._sessions
+        info = run(service.open(name, spec, channel_names=self._layout.channel_names))
+        self._service = service
+        self._detached: Optional[Samples] = None  # of a copy, which has no server
+        self._version = info.version
+        self._contributor: Optional[Contributor] = Contributor(service, info, flush_samples, flush_seconds, decay)
+
+    # ---- Adding samples
+
+    def update(self, batch: Any) -> None:
+        """Adds samples: an array [n, *shape] or one sample, or a dict of them."""
+        rows = self._layout.rows(batch)
+        if len(rows) > 0:
+            self._add(Samples.of(rows))
+
+    def update_from_moments(self, mean: Any, var: Any, count: float) -> None:
+        """Adds `count` samples of this mean and (biased) variance, whose smallest and largest are not known."""
+        (mean_row,), (var_row,) = self._layout.rows(mean), self._layout.rows(var)
+        counts = np.full(mean_row.shape, float(count))
+        unknown = np.full(mean_row.shape, np.nan)
+        self._add(Samples(counts, mean_row, var_row * counts, unknown, unknown))
+
+    def _add(self, samples: Samples) -> None:
+        if self._contributor is not None:
+            self._contributor.add(samples)
+        else:
+            assert self._detached is not None
+            self._detached = self._detached.merged(samples)
+
+    # ---- Reading
+
+    def _view(self) -> Samples:
+        if self._contributor is not None:
+            return self._contributor.view()
+        assert self._detached is not None
+        return self._detached
+
+    @property
+    def mean(self) -> Any:
+        """Of the shape, float64; a dict of arrays for a dict of shapes."""
+        return self._layout.split(self._view().mean)
+
+    @property
+    def var(self) -> Any:
+        """The biased variance, as `mean`."""
+        return self._layout.split(self._view().variance(1.0))
+
+    @property
+    def std(self) -> Any:
+        """sqrt(var)."""
+        return _each(np.sqrt, self.var)
+
+    @property
+    def count(self) -> Any:
+        """The samples so far: a number where all channels have equally many, else as `mean`."""
+        counts = self._view().count
+        return float(counts[0]) if (counts == counts[0]).all() else self._layout.split(counts)
+
+    @property
+    def version(self) -> int:
+        """The server's version that is part of what is shown."""
+        return self._version if self._contributor is None else self._contributor.version
+
+    def normalize(self, x: Any) -> Any:
+        """(x - mean) / sqrt(var + epsilon), within [-clip, clip]: see `Snapshot.normalize`."""
+        return self.snapshot().normalize(x)
+
+    def denormalize(self, y: Any) -> Any:
+        """The x whose `normalize` is y, unless that was clipped."""
+        return self.snapshot().denormalize(y)
+
+    def snapshot(self) -> Snapshot:
+        """The statistics as they are now."""
+        if self._contributor is None:
+            samples, version = self._view(), self._version
+        else:
+            seen = self._contributor.seen()
+            samples, version = seen.samples, seen.version
+        split = self._layout.split
+        return Snapshot(
+            mean=split(samples.mean),
+            var=split(samples.variance(1.0)),
+            count=split(samples.count),
+            min=split(samples.min),
+            max=split(samples.max),
+            version=version,
+            digest="",
+            epsilon=self.epsilon,
+            clip=self.clip,
+        )
+
+    # ---- The server
+
+    def flush(self, timeout: Optional[float] = None) -> None:
+        """Waits until the server has all samples so far; DeadlineExceeded or Unavailable after `timeout` seconds."""
+        self._attached().flush(timeout)
+
+    def refresh(self) -> None:
+        """Reads what others have added: one call."""
+        self._attached().refresh()
+
+    def freeze(self) -> Snapshot:
+        """Sends all samples and makes the session refuse every later one, for good. Returns what it is then."""
+        self.flush()
+        info = run(self._service.freeze(self.name))
+        info = run(self._service.get(self.name))
+        known = known_of(info)
+        with_digest: Dict[str, Any] = {"version": known.version, "digest": info.digest}
+        self.refresh()
+        return dataclasses.replace(self.snapshot(), **with_digest)
+
+    def close(self, timeout: Optional[float] = None) -> None:
+        """Flushes, and ends the thread. Values stay readable."""
+        if self._contributor is None:
+            return
+        contributor = self._contributor
+        contributor.close(timeout)
+        self._detached, self._version = contributor.view(), contributor.version
+        self._contributor = None
+
+    def __enter__(self) -> "RunningMeanStd":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = "detached" if self._contributor is None else f"version {self.version}"
+        return f"<normd.stats.RunningMeanStd {self.name}: {self._layout.channels} channels, {where}>"
+
+    def _attached(self) -> Contributor:
+        if self._contributor is None:
+            raise InvalidArgument(
+                f"{self.name} is a copy, or was closed: it has its values and no server",
+                field="name",
+                value=self.name,
+                limit="an open RunningMeanStd",
+            )
+        return self._contributor
+
+    def __getstate__(self) -> Dict[str, Any]:
+        state = {key: value for key, value in self.__dict__.items() if key not in ("_contributor", "_service")}
+        return {**state, "_detached": self._view(), "_version": self.version}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._contributor = self._service = None  # type: ignore[assignment]

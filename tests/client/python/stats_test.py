@@ -1,0 +1,271 @@
+"""normd.stats: every sample counts once, whoever contributes, and whatever happens to them and to the server."""
+
+import copy
+import multiprocessing
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import normd
+from normd.stats import RunningMeanStd
+from normd.stats._delta import Known, Ledger
+from normd.stats._samples import Samples
+
+
+def name_of(request):
+    return "st-" + "".join(c if c.isalnum() else "-" for c in request.node.name.lower())[-40:].strip("-")
+
+
+@pytest.fixture
+def name(request, client):
+    yield name_of(request)
+    client.session(name_of(request)).delete()
+
+
+def assert_holds(stats, samples, prior_count=1e-4):
+    """Whether the statistics are those of exactly these samples and the prior."""
+    values = np.concatenate([np.asarray(one, np.longdouble).reshape(-1, *np.shape(stats.mean)) for one in samples])
+    count = len(values) + np.longdouble(prior_count)
+    mean = values.sum(0) / count
+    m2 = ((values - mean) ** 2).sum(0) + prior_count * (1 + mean**2)
+    assert stats.count == pytest.approx(float(count), rel=1e-15)
+    np.testing.assert_allclose(stats.mean, mean.astype(float), rtol=1e-12)
+    np.testing.assert_allclose(stats.var, (m2 / count).astype(float), rtol=1e-12)
+
+
+# ---- Arithmetic
+
+
+def test_samples_merge_like_the_server_does(random):
+    parts = [random.normal(3, 2, (n, 2)) for n in (1, 5, 30)]
+    merged = Samples.none(2)
+    for part in parts:
+        merged = merged.merged(Samples.of(part))
+    whole = np.concatenate(parts)
+    np.testing.assert_array_equal(merged.count, [36, 36])
+    np.testing.assert_allclose(merged.mean, whole.mean(0), rtol=1e-15)
+    np.testing.assert_allclose(merged.variance(1.0), whole.var(0), rtol=1e-14)
+    np.testing.assert_array_equal(merged.min, whole.min(0))
+    np.testing.assert_array_equal(merged.max, whole.max(0))
+
+
+def test_decay_weighs_later_samples_more():
+    merged = Samples.none(1)
+    for value in (0.0, 0.0, 8.0):
+        merged = merged.merged(Samples.of(np.array([[value]])), 0.5)
+    assert merged.count[0] == 1.75 and merged.mean[0] == pytest.approx(8 / 1.75)
+
+
+def test_a_contribution_is_shown_once_whatever_is_read_while_it_is_on_its_way():
+    def of(*values):
+        return Samples.of(np.array([[value] for value in values], float))
+
+    ledger = Ledger(Known(Samples.none(1), 0))
+    ledger.add(of(1, 3))
+    sent, step = ledger.take("first")
+    ledger.add(of(5))
+    assert ledger.view().count[0] == 3
+    assert ledger.take("second") == (sent, "first"), "one at a time, under the id of the first try"
+    ledger.see(Known(of(1, 3, 100), 2))  # somebody reads a version that holds it
+    assert ledger.view().count[0] == 3
+    ledger.acknowledge(Known(of(1, 3), 1))
+    assert ledger.version == 2 and ledger.view().count[0] == 4
+    sent, step = ledger.take("second")
+    assert (sent.count[0], step) == (1, "second")
+    ledger.acknowledge(None)  # applied, and the session has gone
+    assert ledger.is_settled and ledger.view().count[0] == 4
+
+
+# ---- With a server
+
+
+def test_what_is_shown_is_the_own_samples_at_once_and_everybodys_after_a_flush(client, name, random):
+    one, two = (RunningMeanStd(name, (3,), client=client) for _ in range(2))
+    first, second = random.normal(5, 2, (10, 3)), random.normal(-1, 1, (7, 3))
+    one.update(first)
+    two.update(second)
+    assert_holds(one, [first])
+    one.flush(10)
+    two.flush(10)
+    one.refresh()
+    for stats in (one, two):
+        assert_holds(stats, [first, second])
+        stats.close()
+    info = client.session(name).info()
+    assert info.count[0] == pytest.approx(17.0001) and info.num_batches == 2
+    np.testing.assert_array_equal(info.min, np.concatenate([first, second]).min(0))
+
+
+def test_many_threads_and_processes_lose_nothing(server, client, name):
+    def contribute(seed):
+        random = np.random.default_rng(seed)
+        for _ in range(20):
+            shared.update(random.normal(seed, 1, (5, 2)))
+
+    shared = RunningMeanStd(name, 2, client=client, flush_samples=16, flush_seconds=0.01)
+    threads = [threading.Thread(target=contribute, args=(seed,)) for seed in range(4)]
+    processes = [
+        multiprocessing.get_context("spawn").Process(target=_contribute, args=(server.unix, name, 10 + seed))
+        for seed in range(3)
+    ]
+    for one in threads + processes:
+        one.start()
+    for one in threads + processes:
+        one.join()
+    shared.flush(30)
+    shared.refresh()
+    seeds = [*range(4), *range(10, 13)]
+    samples = []
+    for seed in seeds:
+        random = np.random.default_rng(seed)
+        samples += [random.normal(seed, 1, (5, 2)) for _ in range(20)]
+    assert_holds(shared, samples)
+    shared.close()
+
+
+def _contribute(target, name, seed):
+    random = np.random.default_rng(seed)
+    with normd.connect(target) as client, RunningMeanStd(name, 2, client=client, flush_samples=16) as stats:
+        for _ in range(20):
+            stats.update(random.normal(seed, 1, (5, 2)))
+
+
+def test_a_server_that_is_killed_delays_and_loses_nothing(own_server, random):
+    with normd.connect(own_server.unix) as client:
+        stats = RunningMeanStd("killed", 2, client=client, flush_seconds=0.05)
+        samples = []
+        for _ in range(4):
+            samples.append(random.normal(2, 3, (50, 2)))
+            stats.update(samples[-1])
+            own_server.kill()
+            samples.append(random.normal(2, 3, (50, 2)))
+            stats.update(samples[-1])
+            with pytest.raises((normd.Unavailable, normd.DeadlineExceeded)):
+                stats.flush(0.2)
+            own_server.start()
+            stats.flush(30)
+        assert_holds(stats, samples)
+        with normd.connect(own_server.unix) as other:
+            assert other.session("killed").info().count[0] == pytest.approx(400.0001, rel=1e-15)
+        stats.close()
+
+
+def test_a_fork_counts_only_its_own_samples(client, name, random):
+    stats = RunningMeanStd(name, 1, client=client, flush_seconds=60)
+    before, child, after = (random.normal(0, 1, (n, 1)) for n in (10, 20, 30))
+    stats.update(before)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            stats.update(child)
+            stats.flush(20)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    stats.update(after)
+    stats.flush(20)
+    stats.refresh()
+    assert_holds(stats, [before, child, after])
+    stats.close()
+
+
+def test_copies_have_the_values_and_count_nothing(client, name, random):
+    stats = RunningMeanStd(name, 2, client=client)
+    samples = random.normal(0, 1, (10, 2))
+    stats.update(samples)
+    for other in (pickle.loads(pickle.dumps(stats)), copy.deepcopy(stats)):
+        assert_holds(other, [samples])
+        other.update(samples)
+        assert_holds(other, [samples, samples])
+        with pytest.raises(normd.InvalidArgument, match="it has its values and no server"):
+            other.flush()
+    stats.flush(10)
+    assert client.session(name).info().count[0] == pytest.approx(10.0001)
+    stats.close()
+    assert_holds(stats, [samples])
+
+
+def test_a_snapshot_stays_and_normalises(client, name, random):
+    with RunningMeanStd(name, (2,), client=client, clip=1.5) as stats:
+        stats.update(random.normal(10, 3, (100, 2)))
+        snapshot = stats.snapshot()
+        x = np.array([[10, 10], [1000, -1000]], np.float32)
+        y = snapshot.normalize(x)
+        assert y.dtype == np.float32 and y[1].tolist() == [1.5, -1.5]
+        np.testing.assert_allclose(y[0], (x[0] - snapshot.mean) / np.sqrt(snapshot.var + 1e-8), rtol=1e-6)
+        np.testing.assert_allclose(snapshot.denormalize(y[0]), x[0], rtol=1e-6)
+        stats.update(random.normal(-10, 3, (100, 2)))
+        np.testing.assert_array_equal(snapshot.normalize(x), y)
+        assert not np.array_equal(stats.normalize(x), y)
+
+
+def test_dict_observations_are_one_session_with_named_channels(client, name, random):
+    batch = {"position": random.normal(0, 1, (4, 2)), "speed": random.normal(9, 1, (4,))}
+    with RunningMeanStd(name, {"position": (2,), "speed": ()}, client=client) as stats:
+        stats.update(batch)
+        stats.flush(10)
+        np.testing.assert_allclose(stats.mean["position"], batch["position"].sum(0) / 4.0001, rtol=1e-12)
+        assert stats.mean["speed"].shape == ()
+        assert stats.normalize(batch)["speed"].shape == (4,)
+        with pytest.raises(normd.InvalidArgument, match="'position', 'speed'.* are needed"):
+            stats.update({"position": batch["position"]})
+        with pytest.raises(normd.InvalidArgument, match=r"batch\['speed'\] has shape"):
+            stats.update({**batch, "speed": np.zeros((4, 3)), "position": np.zeros((2,))[:1]})
+    assert client.session(name).info().channel_names == ("position/0", "position/1", "speed")
+
+
+def test_frozen_statistics_refuse_samples_and_have_a_digest(client, name, random):
+    stats = RunningMeanStd(name, 2, client=client)
+    stats.update(random.normal(0, 1, (5, 2)))
+    frozen = stats.freeze()
+    assert len(frozen.digest) == 64 and frozen.digest == client.session(name).info().digest
+    stats.update(random.normal(0, 1, (5, 2)))
+    with pytest.raises(normd.FailedPrecondition, match="is frozen"):
+        stats.flush(10)
+    with pytest.raises(normd.FailedPrecondition, match="is frozen"):
+        stats.update(random.normal(0, 1, (5, 2)))
+    with pytest.raises(normd.FailedPrecondition):
+        stats.close()
+
+
+def test_another_shape_or_prior_under_the_same_name_is_refused(client, name):
+    RunningMeanStd(name, 2, client=client).close()
+    with pytest.raises(normd.FailedPrecondition, match="num_channels is 2 there, and 3 here"):
+        RunningMeanStd(name, 3, client=client)
+    with pytest.raises(normd.FailedPrecondition, match="prior_count is 0.0001 there, and 1.0 here"):
+        RunningMeanStd(name, 2, client=client, prior_count=1)
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ({"shape": (0,)}, "has no element"),
+    ({"shape": (-1,)}, "integers of at least 0"),
+    ({"shape": 2, "clip": 0}, "clip is 0"),
+    ({"shape": 2, "flush_seconds": 0}, "must be above 0"),
+])
+def test_bad_arguments_are_refused_before_a_session_is_made(client, arguments, message):
+    with pytest.raises(normd.InvalidArgument, match=message):
+        RunningMeanStd("st-bad", client=client, **arguments)
+    with pytest.raises(normd.NotFound):
+        client.session("st-bad")
+
+
+def test_samples_that_are_not_finite_leave_their_channel_alone(client, name):
+    with RunningMeanStd(name, 2, client=client) as stats:
+        stats.update([[1.0, 2.0], [3.0, np.nan]])
+        stats.flush(10)
+        info = client.session(name).info()
+        np.testing.assert_allclose(info.count, [2.0001, 0.0001])
+
+
+def test_update_from_moments_is_update(client, name, random):
+    samples = random.normal(4, 2, (50, 2))
+    with RunningMeanStd(name, 2, client=client) as stats:
+        stats.update_from_moments(samples.mean(0), samples.var(0), 50)
+        stats.flush(10)
+        assert_holds(stats, [samples])
+        assert np.isnan(stats.snapshot().min).all()
