@@ -214,8 +214,10 @@ def test_dict_observations_are_one_session_with_named_channels(client, name, ran
         assert stats.normalize(batch)["speed"].shape == (4,)
         with pytest.raises(normd.InvalidArgument, match="'position', 'speed'.* are needed"):
             stats.update({"position": batch["position"]})
-        with pytest.raises(normd.InvalidArgument, match=r"batch\['speed'\] has shape"):
-            stats.update({**batch, "speed": np.zeros((4, 3)), "position": np.zeros((2,))[:1]})
+        with pytest.raises(normd.InvalidArgument, match=r"batch\['position'\] has shape \[4, 3\]"):
+            stats.update({**batch, "position": np.zeros((4, 3))})
+        with pytest.raises(normd.InvalidArgument, match="must have equally many"):
+            stats.update({**batch, "speed": np.zeros(3)})
     assert client.session(name).info().channel_names == ("position/0", "position/1", "speed")
 
 
@@ -257,6 +259,7 @@ def test_bad_arguments_are_refused_before_a_session_is_made(client, arguments, m
 def test_samples_that_are_not_finite_leave_their_channel_alone(client, name):
     with RunningMeanStd(name, 2, client=client) as stats:
         stats.update([[1.0, 2.0], [3.0, np.nan]])
+        np.testing.assert_allclose(stats.mean, [4 / 2.0001, 0])
         stats.flush(10)
         info = client.session(name).info()
         np.testing.assert_allclose(info.count, [2.0001, 0.0001])

@@ -30,18 +30,28 @@ class Samples:
 
     @staticmethod
     def of(batch: Array) -> "Samples":
-        """Those of a batch [N, C], N at least 1."""
+        """Those of a batch [N, C], N at least 1. A channel that is not finite has none, as on the server."""
         # add.reduce is what mean and sum call at last, and half of the time of a small batch is that of calling.
         n = len(batch)
         mean = np.add.reduce(batch, 0) / n
         deviations = batch - mean
-        return Samples(
+        samples = Samples(
             np.full(mean.shape, float(n)),
             mean,
             np.einsum("nc,nc->c", deviations, deviations),
             np.minimum.reduce(batch, 0),
             np.maximum.reduce(batch, 0),
         )
+        finite = np.isfinite(samples.m2)
+        return samples if finite.all() else samples.where(finite)
+
+    def where(self, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> "Samples":
+        """These samples in the chosen channels, and none in the others."""
+        none = Samples.none(len(self.count))
+        return Samples(*(
+            np.where(chosen, getattr(self, field.name), getattr(none, field.name))
+            for field in dataclasses.fields(Samples)
+        ))
 
     @property
     def is_empty(self) -> bool:
