@@ -182,7 +182,7 @@ TEST_F(EngineSessionThreadsTest, LargeSessionsAreNotMadeOrCopiedOnTheThreadThatA
     engine_.CreateSession(session_test::NewSession("small", session_test::BatchSpec(), 4), nullptr, done);
   }));
   EXPECT_TRUE(elsewhere([this](auto done) { engine_.CreateSession(Large("s"), nullptr, done); }));
-  EXPECT_TRUE(elsewhere([this](auto done) { engine_.ForkSession("s", "fork", nullptr, done); }));
+  EXPECT_TRUE(elsewhere([this](auto done) { engine_.ForkSession("s", {.id = "fork"}, nullptr, done); }));
   SessionPatch patch;
   patch.labels.emplace();
   EXPECT_TRUE(elsewhere([&](auto done) { engine_.UpdateSession("s", patch, done); }));
@@ -208,7 +208,7 @@ TEST_F(EngineSessionThreadsTest, StatisticsAreReservedBeforeTheyAreMade) {
   EXPECT_FALSE(session_test::Get(store_, "s").ok());
   ASSERT_TRUE(session_test::Create(store_, Large("s")).ok());
   asked = 0;
-  EXPECT_EQ(status_of([&](auto done) { engine_.ForkSession("s", "fork", refuse, done); }).message(), "no room");
+  EXPECT_EQ(status_of([&](auto done) { engine_.ForkSession("s", {.id = "fork"}, refuse, done); }).message(), "no room");
   EXPECT_GE(asked, 16 * kManyChannels);
   EXPECT_FALSE(session_test::Get(store_, "fork").ok());
 }
