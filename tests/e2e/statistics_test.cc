@@ -137,7 +137,8 @@ TEST_F(StatisticsTest, AFrozenSessionIsNotThawed) {
   update.mutable_session()->set_name("sessions/stats");
   update.mutable_update_mask()->add_paths("frozen");
   v1::Session session;
-  EXPECT_THAT(Update(update, &session).error_message(), HasSubstr("session.frozen is not allowed"));
+  EXPECT_THAT(Update(update, &session).error_message(),
+              HasSubstr("session.frozen is given, but a session is frozen for good"));
   update.mutable_session()->set_frozen(true);
   ASSERT_TRUE(Update(update, &session).ok());
   EXPECT_TRUE(session.frozen());

@@ -110,7 +110,8 @@ TEST_F(SampleSessionsTest, NamesThatAreNotTheSessionsAreRefused) {
               HasSubstr("channel_names is missing; it must be the session's channel \"angle\""));
   EXPECT_THAT(refusal("s", {"speed", "angle", "force"}), HasSubstr("channel_names[2] is \"force\""));
   EXPECT_THAT(refusal("s", {"speed", "speed"}), HasSubstr("channel_names[1] is \"speed\""));
-  EXPECT_THAT(refusal("plain", {"speed", "angle"}), HasSubstr("channel_names is not allowed"));
+  EXPECT_THAT(refusal("plain", {"speed", "angle"}),
+              HasSubstr("channel_names is given, but the session's channels have no names"));
   PooledStep step = StepOf("s", {1}, {"speed", "angle"});
   EXPECT_THAT(Commit(step).status().message(), HasSubstr("channel_names has 2 values"));
   EXPECT_EQ((*session_test::Get(store_, "s"))->version, 0);

@@ -132,7 +132,7 @@ class Contributor:
 
     def close(self, timeout: Optional[float]) -> None:
         with self._changed:
-            settled = self._ledger.is_settled or self._failure is not None
+            settled = self._ledger.is_settled and self._failure is None
         try:
             if not settled:
                 self.flush(timeout)
