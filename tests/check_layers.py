@@ -52,7 +52,7 @@ LAYERS = {
     "kernels/methods": ("absl", "proto/catalogue", "kernels", "kernels/base"),
     "kernels/cpu": ("absl", "hwy", "kernels", "kernels/base"),
     "kernels/cuda": ("absl", "cuda", "kernels", "kernels/base"),
-    "server/base": ("absl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
+    "server/base": ("absl", "openssl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
     "server/obs": ("absl", "prometheus", "json", "server/base"),
     "server/traces": ("absl", "grpc", "messages", "proto/wire", "kernels/base", "server/base"),
     "server/security": ("absl", "openssl", "toml++", "proto/text", "kernels/base", "server/base"),

@@ -1,18 +1,18 @@
 #include "server/security/token_list.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
+#include <optional>
 #include <random>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_split.h"
 #include "kernels/base/strings.h"
+#include "server/base/sha256.h"
 
 namespace normd {
 namespace {
@@ -62,16 +62,10 @@ std::optional<std::string> ParseLine(const std::vector<std::string>& words, Toke
 }  // namespace
 
 TokenHash HashToken(std::string_view token) {
-  TokenHash hash;
-  // Fetching the algorithm costs more than the hash of a token, so it is done once.
-  static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
-  thread_local const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
-                                                                                     &EVP_MD_CTX_free);
-  const bool done = EVP_DigestInit_ex2(context.get(), sha256, nullptr) == 1 &&
-                    EVP_DigestUpdate(context.get(), token.data(), token.size()) == 1 &&
-                    EVP_DigestFinal_ex(context.get(), hash.data(), nullptr) == 1;
+  if (const std::optional<TokenHash> hash = Sha256(token); hash.has_value()) return *hash;
   // A hash that could not be computed must equal no other.
-  if (!done) std::generate(hash.begin(), hash.end(), std::random_device());
+  TokenHash hash;
+  std::generate(hash.begin(), hash.end(), std::random_device());
   return hash;
 }
 

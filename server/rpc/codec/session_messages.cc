@@ -1,9 +1,6 @@
 #include "server/rpc/codec/session_messages.h"
 
-#include <openssl/sha.h>
-
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -16,6 +13,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "server/base/error_reasons.h"
+#include "server/base/sha256.h"
 #include "server/rpc/codec/decode_tensor.h"
 #include "server/rpc/codec/encode.h"
 #include "server/rpc/codec/session_name.h"
@@ -129,9 +127,9 @@ std::string DigestOf(v1::Session* message) {
   move(message, &content);
   const std::string bytes = content.SerializeAsString();
   move(&content, message);
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
-  return absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), digest.size()});
+  const std::optional<Sha256Digest> digest = Sha256(bytes);
+  if (!digest.has_value()) return "";
+  return absl::BytesToHexString({reinterpret_cast<const char*>(digest->data()), digest->size()});
 }
 
 absl::Status AddToPatch(const std::string& path, const v1::Session& message, SessionPatch& patch) {
