@@ -7,8 +7,13 @@ using Field = MessageLayout::Field;
 
 constexpr Field kTensorFields[] = {{15, nullptr}};
 constexpr MessageLayout kTensor = {kTensorFields};
-constexpr Field kMomentsFields[] = {{1, &kTensor}, {2, &kTensor}, {3, &kTensor}};
+constexpr Field kMomentsFields[] = {{1, &kTensor}, {2, &kTensor}, {3, &kTensor}, {4, &kTensor}, {5, &kTensor}};
 constexpr MessageLayout kMoments = {kMomentsFields};
+constexpr Field kRunningStateFields[] = {{1, &kTensor}, {2, &kTensor}, {3, &kTensor}, {5, &kTensor},
+                                         {6, &kTensor}, {7, &kTensor}, {8, &kTensor}};
+constexpr MessageLayout kRunningState = {kRunningStateFields};
+constexpr Field kStateResultFields[] = {{10, &kRunningState}};
+constexpr MessageLayout kStateResult = {kStateResultFields};
 constexpr Field kParametersFields[] = {{1, &kTensor}, {2, &kTensor}, {3, &kTensor}, {4, &kTensor}};
 constexpr MessageLayout kParameters = {kParametersFields};
 constexpr Field kResidualFields[] = {{1, &kTensor}};
@@ -19,7 +24,7 @@ constexpr Field kChunkFields[] = {{2, nullptr}};
 constexpr MessageLayout kChunk = {kChunkFields};
 
 constexpr Field kNormalizeRequestFields[] = {{4, &kParameters}, {5, &kResidual}, {6, &kTensor}, {15, &kTensor}};
-constexpr Field kNormalizeResponseFields[] = {{15, &kOutput}};
+constexpr Field kNormalizeResponseFields[] = {{2, &kStateResult}, {15, &kOutput}};
 constexpr Field kDefaultsFields[] = {{1, &kNormalizeRequest}};
 constexpr MessageLayout kDefaults = {kDefaultsFields};
 constexpr Field kBatchItemResultFields[] = {{15, &kNormalizeResponse}};

@@ -107,7 +107,7 @@ TEST_F(SampleSessionsTest, NamesThatAreNotTheSessionsAreRefused) {
     return std::string(Commit(StepOf(id, means, std::move(names))).status().message());
   };
   EXPECT_THAT(refusal("s", {"speed", "angel"}),
-              HasSubstr("channel_names is missing; it must be the session's channel \"angle\""));
+              HasSubstr("channel_names is missing; give the session's channel \"angle\""));
   EXPECT_THAT(refusal("s", {"speed", "angle", "force"}), HasSubstr("channel_names[2] is \"force\""));
   EXPECT_THAT(refusal("s", {"speed", "speed"}), HasSubstr("channel_names[1] is \"speed\""));
   EXPECT_THAT(refusal("plain", {"speed", "angle"}),

@@ -105,7 +105,7 @@ TEST(RecordTest, SessionsThatCountSamplesComeBackAsTheyWere) {
   StoredSession stored = Sample(session_test::CountingSpec({.prior_count = 1e-4}));
   Session session = *stored.published;
   session.frozen = true;
-  session.channel_names = std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"speed", "\xff"});
+  session.channel_names = std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"speed", "\u03c9"});
   session.state.min = {-std::numeric_limits<double>::infinity(), 1};
   stored.published = std::make_shared<const Session>(session);
   const absl::StatusOr<StoredSession> exported = ParseRecord(SerializeRecord(stored));
