@@ -21,6 +21,11 @@
 
 namespace normd {
 
+// What running statistics are made of: a mixture of the statistics of each step, or the statistics of all samples.
+enum class Weighting : uint8_t { kSteps = 1, kSamples = 2 };
+// Which statistics the y of a training step uses: its own, or the session's after it.
+enum class NormalizeWith : uint8_t { kBatch = 1, kRunning = 2 };
+
 // How running statistics of all samples begin and move (Weighting::kSamples). A step with n samples per channel is
 // merged into the N samples before it, which count N * decay^n by then: see Merge in kernels/moments.h.
 struct SampleSpec {

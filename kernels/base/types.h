@@ -35,8 +35,6 @@ enum class CastOrder : uint8_t { kAffineThenCast = 1, kCastThenAffine = 2 };
 enum class MomentumOf : uint8_t { kNew = 1, kOld = 2 };
 enum class RunningVariance : uint8_t { kUnbiased = 1, kBiased = 2 };
 enum class SingleValue : uint8_t { kRefuse = 1, kZeroVariance = 2 };
-enum class Weighting : uint8_t { kSteps = 1, kSamples = 2 };
-enum class NormalizeWith : uint8_t { kBatch = 1, kRunning = 2 };
 enum class KRounding : uint8_t { kCeil = 1, kFloor = 2 };
 enum class Mode : uint8_t { kInference = 1, kTraining = 2 };
 enum class Precision : uint8_t { kExact = 1, kFast = 2 };

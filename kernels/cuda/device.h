@@ -45,12 +45,12 @@ __device__ __forceinline__ void WaitForLaunchBefore() {
 #endif
 }
 
-// The compute capability, such as 90, for which the kernels that run on the current device were compiled; 0 if none can
-// run there. Code for 8.0 uses no feature of 9.0, on any device.
+// The compute capability, as 90, of that code of this library's kernels which runs on the device in use; 0 if none
+// does. Code for 8.0 uses no feature of 9.0, on whatever device it runs.
 int CodeVersion();
 
-// True if kernels can overlap on the device of this thread: code for 9.0 and newer waits for the previous launch by
-// itself. The thread's first launch decides the answer, because a thread uses one device.
+// True if kernels can overlap on the device of this thread: their code waits for the previous launch from 9.0 on. The
+// answer is that for the thread's first launch, because a thread uses one device.
 inline bool LaunchesOverlap() {
   static thread_local const bool overlap = CodeVersion() >= 90;
   return overlap;
@@ -71,8 +71,8 @@ template <typename... Parameters>
 cudaError_t Configure(const LaunchShape& shape, void (*kernel)(Parameters...), LaunchConfig* launch) {
   if (shape.blocks > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidConfiguration;
   if (shape.shared_bytes > kPlainSharedBytes) {
-    // The attribute belongs to the kernel and is shared by all threads. Every launch asks for the same size, so that no
-    // launch reduces the size of another.
+    // The attribute belongs to the kernel, for all threads: every launch asks for the same size, so that none reduces
+    // that of another.
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_limit));
     if (error != cudaSuccess) return error;

@@ -52,17 +52,17 @@ struct GroupOutputs {
   bool in_f64 = false;
 };
 
-// The properties of the device that decide how kernels are launched. Results never depend on them.
+// The properties of the device that decide how kernels are launched. They never decide results.
 struct DeviceLimits {
   int multiprocessors = 1;
   int64_t shared_bytes = 48 << 10;  // shared memory that a block may ask for
   bool has_clusters = false;        // see HasClusters
 };
 
-// True if clusters of blocks may share rows on `device`, which is the current device: it can launch clusters, it has
-// room for one of the largest size (a partition or a share of a GPU may not), and the code that it runs was compiled
-// for clusters. A build for compute capability 8.0 alone is compiled again by the driver, without clusters. Such rows
-// are then summed in parts, to the same bytes.
+// True if clusters of blocks may share rows on `device`, which is the one in use: the device launches clusters, there
+// is room for one of the largest (a part of a GPU, or a share of one, may have none), and the code that runs there was
+// compiled for them. A build for 8.0 alone is compiled again by the driver, without them. Without clusters such rows
+// are summed in parts, to the same bytes.
 bool HasClusters(const DeviceLimits& limits, int device);
 
 // ---- Whole rows: both passes in one launch, each element read once ----
@@ -83,7 +83,7 @@ struct RowRange {
   GroupOutputs outputs;
 };
 
-// The properties that rows of several jobs must have in common to share a launch.
+// What rows of several jobs that share a launch have in common.
 struct RowKind {
   DType dtype = DType::kF32;  // narrow
   Statistic statistic = Statistic::kMeanVariance;
@@ -95,13 +95,13 @@ struct RowKind {
 struct RowLaunch : RowKind {
   int64_t rows = 0;  // rows of all ranges
   int range_count = 1;
-  // In order of first_row. They are passed as parameters of the kernel, because an array in memory would have to be
-  // filled first, and read by one load after the other.
+  // In order of first_row. They are parameters of the kernel: memory would have to be filled first, and read by one
+  // load after the other.
   static constexpr int kMaxRanges = 16;
   RowRange ranges[kMaxRanges];
 };
 
-// True if the rows of a range are summed as under FAST and can stay in registers: see register_rows.cu.
+// True if the rows of a range, whose sums are those of FAST, stay in registers: see register_rows.cu.
 bool FitsInRegisters(const DeviceLimits& limits, const RowKind& kind, const RowRange& range);
 // Normalises rows that stay in registers. REQUIRES: FitsInRegisters, for all ranges.
 cudaError_t NormaliseRegisterRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream);
@@ -113,11 +113,11 @@ cudaError_t NormaliseRows(const DeviceLimits& limits, const RowLaunch& launch, c
 
 // ---- Everything else: sums of parts, then statistics of groups, then elements ----
 
-// The state of a group between two rounds of sums.
+// How far a group is on its way from sums to statistics.
 struct GroupState {
   double shift = 0;  // of the next sums; for SumsPowers() the largest |x|, scaled
   double scale = 1;
-  double exact_shift = 0;  // the first shift of the EXACT sums, if the FAST sums do not suffice
+  double exact_shift = 0;  // the first shift of EXACT, should FAST not suffice
   Round round = Round::kDone;
 };
 
@@ -126,13 +126,13 @@ struct GroupResult {
   GroupStatistics statistics;
   bool in_f32 = false;      // calculate narrow elements in f32
   bool may_be_nan = false;  // recalculate f32 results that are not finite in f64
-  // The ways of kernels/group_statistics.h in which the statistics allow elements to be calculated, if that is done in
-  // f64 and each element has parameters of its own or none.
+  // The ways of kernels/group_statistics.h that the statistics allow to elements that are calculated in f64, where each
+  // has parameters of its own or none.
   bool folds = false;     // 3: in one multiply-add about the folded centre
   bool in_pairs = false;  // 4: in pairs of floats, if the parameters allow it, too
 };
 
-// The same for narrow elements that are calculated in f32. Its 16 bytes are read by one load.
+// The same for narrow elements that are calculated in f32, read in one load.
 struct alignas(16) GroupResult32 {
   float shift = 0, delta = 0;
   double inverse = 1;  // NaN: not in f32, see GroupResult
@@ -176,8 +176,8 @@ struct GroupWork {
   GroupState* states = nullptr;          // one per group
   GroupMagnitude* magnitudes = nullptr;  // one per group, zeroed
   unsigned* pending = nullptr;           // kRounds flags, zeroed: whether any group is in a round
-  // Given statistics, one for each keep1, from which ApplyGroups makes the results itself: see TakesGivenStatistics. A
-  // null mean subtracts nothing. If the variance is null, results and results32 were written by an earlier launch.
+  // Statistics that were given, one for each keep1, and of which ApplyGroups makes the results: see
+  // TakesGivenStatistics. The mean may be null: nothing is subtracted. Null variance: results and results32 are there.
   const double* given_mean = nullptr;
   const double* given_variance = nullptr;
 
@@ -186,8 +186,8 @@ struct GroupWork {
   NORMD_HOST_DEVICE bool wide() const { return x.dtype == DType::kF64; }
 };
 
-// The value for work.fold: how many adjacent blocks of positions a thread sums into one part of a column, 1, 2 or 4.
-// More than 1 only where the parts that remain are enough to fill the device with threads.
+// The number of adjacent blocks of positions whose sums of one column make one part where a thread sums columns by
+// itself: 1, 2 or 4, and the value that work.fold must have. Several where enough threads remain to fill the device.
 int64_t LeastFold(const DeviceLimits& limits, const GroupWork& work);
 // The number of elements that work.parts must have. REQUIRES: work.fold is set.
 int64_t PartsToTake(const DeviceLimits& limits, const GroupWork& work);
@@ -205,7 +205,7 @@ struct ApplyWork {
   ParameterIndex index;
   CastOrder cast_order = CastOrder::kAffineThenCast;
 };
-// True if ApplyGroups can make the results and the outputs from work.given_variance itself, without an earlier launch.
+// True if ApplyGroups can make the results, and the outputs, of work.given_variance itself, without a launch before it.
 bool TakesGivenStatistics(const GroupWork& work, const ApplyWork& apply);
 // Runs the apply pass over all groups. REQUIRES: work.given_variance is set and TakesGivenStatistics; or ReduceGroups
 // or TakeGivenStatistics was started before in the stream.
@@ -213,8 +213,8 @@ cudaError_t ApplyGroups(const DeviceLimits& limits, const GroupWork& work, const
 
 // ---- The same in one launch, for narrow groups of several columns that are small and few ----
 
-// True if one block of threads can process a whole group, from sums to elements, and if that is faster than launches
-// for each step: see column_groups.cu.
+// True if a block of threads can have a whole group, from sums to elements, and if that is the faster way: see
+// column_groups.cu.
 bool FitsInBlocks(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply);
 // Does what ReduceGroups and ApplyGroups do, without work.results and work.parts. REQUIRES: FitsInBlocks.
 cudaError_t NormaliseGroups(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
@@ -247,7 +247,7 @@ struct PermuteWork {
   static constexpr int kMaxRank = 8;
   int rank = 0;
   int64_t extents[kMaxRank] = {};  // in the order of the permuted copy
-  int64_t strides[kMaxRank] = {};  // of each of these axes in the natural order, in elements
+  int64_t strides[kMaxRank] = {};  // elements; of each of these axes in the natural order
   int64_t elements = 0;
   int64_t element_bytes = 0;  // 2, 4 or 8
   bool back = false;

@@ -9,28 +9,28 @@
 
 namespace normd::cuda {
 
-// Writes work.parts. Narrow elements: of all groups, which are in their first round. f64 elements: of the groups that
-// are in `round`. The order of the parts is [group][chunk] for rows and [keep0][part][column] for columns, where a part
-// is work.fold blocks of positions.
+// Writes work.parts: of all groups of narrow elements, which are in their first round; of those groups of f64 elements
+// that are in `round`. The parts of rows are [group][chunk], those of columns [keep0][part][column], where a part is
+// work.fold blocks.
 cudaError_t SumRowParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream);
 cudaError_t SumColumnParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream);
-// The value that work.fold must have for SumColumnParts: the number of blocks of positions in one part, for narrow
-// elements. A multiple of LeastFold. REQUIRES: work.fold has the value of LeastFold.
+// The number of blocks of positions that SumColumnParts makes one part of for narrow elements: the value that
+// work.fold must have. A multiple of LeastFold, whose value work.fold has before.
 int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work);
 
 // Writes work.magnitudes, for f64 elements.
 cudaError_t MeasureRows(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);
 cudaError_t MeasureColumns(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);
 
-// True if the apply pass over columns can process them in whole vectors, from work.given_variance, too: rows of columns
-// must consist of whole vectors, and there must be enough work for the blocks of threads.
+// True if the apply pass over columns takes whole vectors of them, and work.given_variance, too: if rows of columns are
+// such vectors, and if the blocks of threads have enough to do.
 bool AreInWindows(const GroupWork& work, const ApplyWork& apply);
 // The apply pass over narrow elements in Pattern::kColumns.
 cudaError_t ApplyColumns(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
                          cudaStream_t stream);
 
-// The number of blocks for a kernel whose threads process item after item: enough for all items, but no more than fill
-// the device.
+// The number of blocks for a kernel whose threads take item after item: enough for all items, but no more than fill the
+// device.
 inline int64_t EnoughBlocks(const DeviceLimits& limits, int64_t items, int64_t items_per_block) {
   const int64_t needed = items / items_per_block + (items % items_per_block != 0);
   const int64_t filled = int64_t{16} * limits.multiprocessors;

@@ -7,7 +7,7 @@
 
 namespace normd::cuda {
 
-// True if the kernel of staged_rows.cu can normalise rows that fit on chip.
+// True if rows that fit on chip can be normalised as staged_rows.cu does.
 bool FitsStaged(const RowLaunch& launch);
 // Normalises such rows. REQUIRES: FitsOnChip and FitsStaged.
 cudaError_t NormaliseStagedRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream);
