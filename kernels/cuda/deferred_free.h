@@ -1,5 +1,5 @@
-// Device memory that is no longer used and waits for a stream worker to free it. The threads that release parameters
-// may be any thread of the server: they have no stream, and another device may be current on them.
+// Device memory that is no longer used and waits for a stream worker to give it back: threads that give up parameters
+// (any thread of the server) have no stream, and another device may be current there.
 // In the path: prepared_parameters.cc adds memory, job_list.cc frees it before each job list. Thread-safe.
 #ifndef NORMD_KERNELS_CUDA_DEFERRED_FREE_H_
 #define NORMD_KERNELS_CUDA_DEFERRED_FREE_H_

@@ -39,9 +39,9 @@ absl::Status CloseCudaIpc(void* data, int device);
 // CloseCudaIpcEvent.
 absl::StatusOr<void*> OpenCudaIpcEvent(std::string_view handle, int device);
 
-// True if all work has completed that the other process put on its stream before it last recorded the event, or if the
-// event was never recorded. Queries the device in a few microseconds and does not wait for it. UNAVAILABLE if CUDA
-// reports an error. REQUIRES: OpenCudaIpcEvent returned `event` for `device`.
+// Whether everything that the other process put on its stream before it last recorded the event has completed; true for
+// an event that was never recorded. Asks the device and does not wait for it, some microseconds. UNAVAILABLE if CUDA
+// cannot tell. REQUIRES: OpenCudaIpcEvent returned `event` for `device`.
 absl::StatusOr<bool> IsCudaIpcEventCompleted(void* event, int device);
 
 // Closes `event`, whether or not it has completed. REQUIRES: as above, and nobody uses the event any more.

@@ -11,8 +11,8 @@
 namespace normd::cuda {
 namespace {
 
-// One run of RunJobList. LayOut() gives every host tensor a place in one of two layouts, inputs and outputs, and
-// records which pointers of the device jobs will point there.
+// One run of RunJobList. LayOut() gives every host tensor a place in one of two layouts, inputs and outputs, and notes
+// which pointers of the device jobs will point there.
 class JobList {
  public:
   JobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker)

@@ -48,7 +48,7 @@ absl::StatusOr<std::shared_ptr<const DeviceCopy>> DeviceCopy::Make(const HostPar
   return made;
 }
 
-// Any thread may destroy the parameters, so the memory is freed later.
+// Any thread may give the parameters up.
 DeviceCopy::~DeviceCopy() {
   if (memory_ != nullptr) deferred_->Add(memory_);
 }

@@ -44,9 +44,8 @@ class CudaParameters final : public PreparedParameters {
   CudaParameters(std::shared_ptr<const HostParameters> host, std::shared_ptr<DeferredFree> deferred)
       : PreparedParameters(std::move(host)), deferred_(std::move(deferred)) {}
 
-  // Counts one more use and returns the copy on the current device. Null at the first use and while the device has no
-  // room: the job must then upload the host's parameters. Other errors are errors of CUDA. `stream` is the job's
-  // stream.
+  // Counts one more use and returns the copy on the current device; null if the job must upload the host's parameters:
+  // at the first use, and while the device has no room. Other errors are those of CUDA. `stream` is that of the job.
   absl::StatusOr<std::shared_ptr<const DeviceCopy>> Use(const DeviceMemory& memory, cudaStream_t stream) const;
 
  private:
