@@ -1,6 +1,7 @@
 #include "client/normctl/method_notes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -44,6 +45,8 @@ bool SetNumber(const AttributeInfo& attribute, const FieldDescriptor& field, Mes
 bool SetDefault(const MethodInfo& method, const FieldDescriptor& field, Message& message) {
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
     if (field.name() == "layout") return false;  // never guessed
+    // Shown where they say something: of sessions that count samples.
+    if (field.name() == "weighting" || field.name() == "normalize_with") return false;
     // Enums have their default at 1, the first value after UNSPECIFIED.
     const int number = field.name() == "eps_mode" ? static_cast<int>(method.default_eps_mode) : 1;
     message.GetReflection()->SetEnumValue(&message, &field, number);
@@ -70,7 +73,29 @@ void FillFields(const MethodInfo& method, absl::string_view prefix, Message& mes
   }
 }
 
+// Weighting::SAMPLES.
+void FillSamples(v1::RunningStatistics& running, std::vector<std::string>& filled) {
+  if (running.variance() == v1::RUNNING_VARIANCE_UNSPECIFIED) {
+    running.set_variance(v1::RUNNING_VARIANCE_BIASED);
+    filled.emplace_back("running.variance");
+  }
+  if (running.normalize_with() == v1::NORMALIZE_WITH_UNSPECIFIED) {
+    running.set_normalize_with(v1::NORMALIZE_WITH_RUNNING);
+    filled.emplace_back("running.normalize_with");
+  }
+  const auto& descriptor = *v1::RunningStatistics::descriptor();
+  const auto& reflection = *running.GetReflection();
+  for (const auto& [name, value] : {std::pair("prior_count", 0.0), std::pair("prior_mean", 0.0),
+                                    std::pair("prior_variance", 1.0), std::pair("decay", 1.0)}) {
+    const FieldDescriptor* const field = descriptor.FindFieldByName(name);
+    if (reflection.HasField(running, field)) continue;
+    reflection.SetDouble(&running, field, value);
+    filled.push_back(absl::StrCat("running.", name));
+  }
+}
+
 void FillRunning(const MethodInfo& method, v1::RunningStatistics& running, std::vector<std::string>& filled) {
+  if (running.weighting() == v1::WEIGHTING_SAMPLES) return FillSamples(running, filled);
   if (!running.cumulative() && !running.has_momentum()) {
     running.set_momentum(running.momentum_of() == v1::MOMENTUM_OF_OLD ? 0.9 : 0.1);
     filled.emplace_back("running.momentum");

@@ -132,6 +132,13 @@ TEST(MethodNotes, HaveEveryMethodAndFillEveryDefault) {
   EXPECT_EQ(norm.running().variance(), v1::RUNNING_VARIANCE_UNBIASED);
   EXPECT_EQ(filled, (std::vector<std::string>{"eps_mode", "cast_order", "weight_offset", "running.momentum",
                                               "running.variance", "running.single_value"}));
+  v1::NormSpec counting;
+  counting.mutable_batch_norm()->mutable_running()->set_weighting(v1::WEIGHTING_SAMPLES);
+  FillDefaults(counting);
+  EXPECT_FALSE(counting.batch_norm().running().has_momentum());
+  EXPECT_EQ(counting.batch_norm().running().variance(), v1::RUNNING_VARIANCE_BIASED);
+  EXPECT_EQ(counting.batch_norm().running().normalize_with(), v1::NORMALIZE_WITH_RUNNING);
+  EXPECT_EQ(counting.batch_norm().running().decay(), 1);
   v1::NormSpec cumulative;
   cumulative.mutable_batch_norm()->mutable_running()->set_cumulative(true);
   FillDefaults(cumulative);

@@ -111,6 +111,7 @@ std::map<std::string, std::string> MethodMessages() {
           {sessions + "ExportSession", name.SerializeAsString()},
           {sessions + "ImportSession", import.SerializeAsString()},
           {sessions + "DeleteSession", name.SerializeAsString()},
+          {sessions + "WatchSession", name.SerializeAsString()},
           {"/normd.v1.SharedMemory/RegisterRegion", region.SerializeAsString()},
           {"/grpc.health.v1.Health/Check", ""},
           {"/grpc.health.v1.Health/Watch", ""},

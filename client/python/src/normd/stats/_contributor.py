@@ -18,7 +18,7 @@ from normd._sessions import SessionInfo, SessionService, Trainer
 from normd._transport import run
 from normd.errors import WRONG_PEER, DeadlineExceeded, Error, ResourceExhausted, Unavailable
 from normd.stats._delta import Known, Ledger
-from normd.stats._samples import Samples
+from normd.stats._samples import Array, Samples
 
 # Between tries while no server answers; doubled from the first to the last.
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
@@ -42,7 +42,7 @@ def _known_of_reply(reply: normalizer_pb2.StateResult) -> Optional[Known]:
 
 def _message_of(samples: Samples) -> normalizer_pb2.Moments:
     # A channel without samples may have anything but what no number is.
-    def finite(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def finite(values: Array) -> Array:
         return np.where(samples.count > 0, values, 0.0)
 
     return normalizer_pb2.Moments(
