@@ -24,7 +24,9 @@ std::string BytesText(double bytes) {
                                    : absl::StrFormat("%.3g %s", bytes, kUnits[unit]);
 }
 
-std::string RateText(double rate) { return absl::StrFormat(rate >= 100 ? "%.0f" : "%.3g", rate); }
+std::string RateText(double rate) {
+  return rate >= 100 ? absl::StrFormat("%.0f", rate) : absl::StrFormat("%.3g", rate);
+}
 
 std::string SecondsText(std::optional<double> seconds) {
   if (!seconds.has_value()) return "-";
