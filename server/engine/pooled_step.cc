@@ -1,6 +1,5 @@
 #include "server/engine/pooled_step.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "kernels/base/strings.h"
 #include "kernels/methods.h"
 #include "server/base/error_reasons.h"
+#include "server/session/sample_statistics.h"
 
 namespace normd {
 
@@ -53,8 +53,8 @@ void MergeExtremes(const MomentsPart& part, MomentsPart* pooled) {
     const double min2 = PooledExtreme(part.moments[c], part.extremes.min, c, kInfinity);
     const double max1 = PooledExtreme(pooled->moments[c], pooled->extremes.max, c, -kInfinity);
     const double max2 = PooledExtreme(part.moments[c], part.extremes.max, c, -kInfinity);
-    merged.min.push_back(std::isnan(min1) || std::isnan(min2) ? kUnknown : std::min(min1, min2));
-    merged.max.push_back(std::isnan(max1) || std::isnan(max2) ? kUnknown : std::max(max1, max2));
+    merged.min.push_back(LeastOf(min1, min2));
+    merged.max.push_back(GreatestOf(max1, max2));
   }
   pooled->extremes = std::move(merged);
 }

@@ -94,6 +94,10 @@ absl::Status CheckTtl(const std::optional<absl::Duration>& ttl) {
 
 // Fills in what a given state may leave out, and checks the whole.
 absl::Status ValidateGivenState(const Session& session) {
+  // Nothing else may be left out, and so nothing is copied.
+  if (!session.spec.running().CountsSamples()) {
+    return ValidateState(session.spec, session.num_channels, session.state);
+  }
   Session filled = session;
   FillState(&filled);
   return ValidateState(filled.spec, filled.num_channels, filled.state);

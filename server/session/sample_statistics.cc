@@ -47,13 +47,9 @@ absl::Status CheckLengths(const Moments& moments, const Extremes& extremes, int6
 }
 
 void MergeExtremes(const Extremes& extremes, size_t c, RunningState* state) {
-  double& min = state->min[c];
-  double& max = state->max[c];
-  const double new_min = extremes.empty() ? kUnknown : extremes.min[c];
-  const double new_max = extremes.empty() ? kUnknown : extremes.max[c];
-  // A NaN on either side stays: what was not known once is never known again.
-  min = std::isnan(min) || std::isnan(new_min) ? kUnknown : std::min(min, new_min);
-  max = std::isnan(max) || std::isnan(new_max) ? kUnknown : std::max(max, new_max);
+  // What was not known once is never known again.
+  state->min[c] = LeastOf(state->min[c], extremes.empty() ? kUnknown : extremes.min[c]);
+  state->max[c] = GreatestOf(state->max[c], extremes.empty() ? kUnknown : extremes.max[c]);
 }
 
 double VarianceOf(const RunningSpec& running, double count, double m2) {
@@ -62,6 +58,10 @@ double VarianceOf(const RunningSpec& running, double count, double m2) {
 }
 
 }  // namespace
+
+double LeastOf(double a, double b) { return std::isnan(a) || std::isnan(b) ? kUnknown : std::min(a, b); }
+
+double GreatestOf(double a, double b) { return std::isnan(a) || std::isnan(b) ? kUnknown : std::max(a, b); }
 
 RunningState InitialSamples(const RunningSpec& running, int64_t channels) {
   const SampleSpec& samples = running.samples;

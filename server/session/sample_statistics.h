@@ -31,6 +31,10 @@ std::vector<int64_t> SkippedChannels(const Moments& moments);
 // REQUIRES: CheckSamples returned OK.
 void MergeSamples(const RunningSpec& running, const Moments& moments, const Extremes& extremes, RunningState* state);
 
+// The smaller and the larger of two extremes; NaN, not known, if either is.
+double LeastOf(double a, double b);
+double GreatestOf(double a, double b);
+
 // Sets state->var from count and m2.
 void DeriveVariance(const RunningSpec& running, RunningState* state);
 

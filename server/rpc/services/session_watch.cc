@@ -244,11 +244,4 @@ void SessionWatch::End() {
   for (const WatcherPtr& watcher : watchers) watcher->stream->Finish(DrainingError());
 }
 
-int64_t SessionWatch::streams() const {
-  MutexLock lock(mu_);
-  int64_t streams = 0;
-  for (const auto& [key, watched] : watched_) streams += static_cast<int64_t>(watched.watchers.size());
-  return streams;
-}
-
 }  // namespace normd::rpc

@@ -42,8 +42,6 @@ class SessionWatch {
   // Ends every current and future watch with UNAVAILABLE.
   void End();
 
-  int64_t streams() const;
-
  private:
   struct Watcher {
     std::shared_ptr<RpcCall> stream;
@@ -86,7 +84,7 @@ class SessionWatch {
   Engine* const engine_;
   const ChangeListener on_change_;
 
-  mutable Mutex mu_;
+  Mutex mu_;
   CondVar unused_;  // watched_ has become empty
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   WatchedSessions watched_ ABSL_GUARDED_BY(mu_);
