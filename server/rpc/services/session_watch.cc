@@ -154,7 +154,7 @@ void SessionWatch::HandleRead(const std::string& key, absl::StatusOr<SessionPtr>
 }
 
 absl::StatusOr<MessageBytes> SessionWatch::Encode(const std::string& key, const Session& session) const {
-  const CallerName name = {.connection = "watchers", .tenant = std::string(TenantOf(key))};
+  CallerName name = {.connection = "watchers", .tenant = std::string(TenantOf(key))};
   auto encoded = std::make_shared<Encoded>();
   const int64_t bytes = kBytesHeldPerByte * QuotaBytes(session);
   NORMD_ASSIGN_OR_RETURN(encoded->held, context_->admission->Reserve(bytes, [&name] { return name; }));
