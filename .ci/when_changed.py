@@ -27,8 +27,8 @@ HEAD = "# Steps that passed, the SHA-256 of what each depends on (when_changed.p
 
 # How the programs are built: what CMake reads, and the packages.
 BUILD = ("CMakeLists.txt", "client/CMakeLists.txt", "client/cmake", "client/examples/CMakeLists.txt",
-         "kernels/CMakeLists.txt", "kernels/cuda/architectures.cmake", "proto/CMakeLists.txt", "proto/embed.cmake",
-         "server/CMakeLists.txt", "deploy/install-packages.sh", "deploy/packages/build.txt")
+         "kernels/CMakeLists.txt", "kernels/cuda/architectures.cmake", "kernels/cuda/cuda.cmake",
+         "proto/CMakeLists.txt", "proto/embed.cmake", "server/CMakeLists.txt", "deploy/install-packages.sh", "deploy/packages/build.txt")
 
 # The cases, the oracle and what else the tests of the kernels share.
 KERNELS_SUPPORT = (
@@ -89,8 +89,7 @@ STEPS = {
     # of `tests`, too.
     "cuda-all": (
         "kernels/cuda", "kernels/base/host_device.h", "kernels/base/types.h", "kernels/group_statistics.h",
-        "kernels/pairs.h", "kernels/power_sum.h", "kernels/summation_order.h", "kernels/CMakeLists.txt",
-        "tests/device/check_ptxas.py"),
+        "kernels/pairs.h", "kernels/power_sum.h", "kernels/summation_order.h", "tests/device/check_ptxas.py"),
 }
 
 
