@@ -41,6 +41,8 @@ struct StepReport {
   bool replayed = false;
   Reason reason = Reason::kApplied;
   std::optional<double> drift;  // DriftOf the session before the step; absent for a step that was not applied now
+  // Of a step that was applied now to a session that counts samples: the largest count of a channel. Else absent.
+  std::optional<double> samples;
 };
 
 // Null functions are not called. They run on any thread, several at a time, and must not block.

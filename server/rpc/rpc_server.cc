@@ -110,6 +110,7 @@ class RpcServer::State {
     QueueStats stats = transport_->TakeStats();
     stats.calls = dispatcher_.live().calls();
     stats.idle_streams_ended = transfers_.idle_streams_ended();
+    stats.watchers = watches_.watchers();
     return stats;
   }
 

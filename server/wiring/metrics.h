@@ -9,6 +9,7 @@
 #define NORMD_SERVER_WIRING_METRICS_H_
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -99,6 +100,11 @@ class Metrics {
 
   void CountStep(StepLabel outcome) { steps_.Add(1, outcome); }
   void CountNotFinite() { not_finite_.Add(1); }
+  void CountContribution(double samples) {
+    contributions_.Add(1);
+    samples_.Add(std::llround(samples));
+  }
+  void ObserveWatchLag(absl::Duration lag) { watch_lag_.Observe(absl::ToInt64Nanoseconds(lag)); }
   // `session` is the store's key of a session.
   void NoteDrift(std::string_view session, double drift) { drifts_.Note(session, drift, SteadyNow()); }
 
@@ -196,6 +202,18 @@ class Metrics {
                        {},
                        "Calls with a NaN or Inf among their statistics, of those that compute moments: training steps "
                        "of sessions, ComputeMoments, CommitMoments, and calls that ask for moments."};
+  Counters contributions_{
+      &set_, "normd_contributions_total", {}, "Steps applied to sessions that count samples (WEIGHTING_SAMPLES)."};
+  Counters samples_{&set_,
+                    "normd_samples_total",
+                    {},
+                    "Samples that these steps brought: of each step the largest count of a channel, rounded."};
+  Histograms watch_lag_{&set_,
+                        "normd_watch_lag_seconds",
+                        {},
+                        "Time from the change of a session until its new version was written to a stream of "
+                        "WatchSession; with a change of another server, by both servers' clocks.",
+                        DurationBuckets()};
   SessionDrifts drifts_{&set_, "normd_session_drift",
                         "How far the newest batch of a session was from its running statistics: the largest over the "
                         "channels of |batch mean - running mean| / sqrt(running variance + eps). The 20 largest of "

@@ -59,6 +59,8 @@ constexpr StatRow kListenerRows[] = {
      [](const Stats& f, size_t stage) { return absl::ToDoubleSeconds(f.waiting[stage].oldest); }},
     {"normd_calls", kGauge, kNone, "Calls and streams under way, health checks and reflection among them.",
      [](const Stats& f) { return f.queues.calls; }},
+    {"normd_watchers", kGauge, kNone, "Streams that watch a session.",
+     [](const Stats& f) { return f.queues.watchers; }},
     {"normd_idle_streams_ended_total", kCounter, kNone,
      "Streams that only waited for a message and were ended, because new calls would soon have found no place.",
      [](const Stats& f) { return f.queues.idle_streams_ended; }},

@@ -65,6 +65,7 @@ RpcObserver MakeObserver(Metrics* metrics, Log* log, AuditLog* audit, Tracing* t
       log->Debug("request", FieldsOfRequest(record));
     }
   };
+  observer.on_version_sent = [metrics](absl::Duration lag) { metrics->ObserveWatchLag(lag); };
   observer.on_handshake_failed = [log](const std::string& peer, const std::string& why) {
     log->Warn("TLS handshake failed", {{"peer", peer}, {"why", why}});
   };
@@ -94,6 +95,7 @@ EngineObserver MakeEngineObserver(Metrics* metrics) {
     const StepLabel applied = step.reason == Reason::kApplied ? StepLabel::kApplied : StepLabel::kNotFinite;
     metrics->CountStep(step.replayed ? StepLabel::kReplayed : applied);
     if (step.drift.has_value()) metrics->NoteDrift(step.session, *step.drift);
+    if (step.samples.has_value()) metrics->CountContribution(*step.samples);
   };
   observer.on_not_finite = [metrics] { metrics->CountNotFinite(); };
   return observer;

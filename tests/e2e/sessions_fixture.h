@@ -2,6 +2,7 @@
 #ifndef NORMD_TESTS_E2E_SESSIONS_FIXTURE_H_
 #define NORMD_TESTS_E2E_SESSIONS_FIXTURE_H_
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -91,7 +92,19 @@ class SessionsTest : public testing::Test {
     return writer->Finish();
   }
 
-  TestServer server_{{.export_chunk_bytes = 64 << 10}};
+  RpcOptions Options() {
+    RpcOptions options;
+    options.export_chunk_bytes = 64 << 10;
+    options.observer.on_version_sent = [this](absl::Duration lag) {
+      EXPECT_GE(lag, absl::ZeroDuration());
+      EXPECT_LT(lag, absl::Minutes(1));
+      ++awaited_versions_sent_;
+    };
+    return options;
+  }
+
+  std::atomic<int> awaited_versions_sent_{0};  // to streams of WatchSession that had one before
+  TestServer server_{Options()};
   v1::Session created_;
 };
 

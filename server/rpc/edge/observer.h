@@ -86,6 +86,8 @@ struct RpcObserver {
   std::function<void(const RequestRecord& record)> on_request_done;
   // The reply was written, or never will be. Runs once for each request, after on_request_done.
   std::function<void(const RequestRecord& record)> on_request_written;
+  // A version of a session was written to a stream of WatchSession, this long after the change that made it.
+  std::function<void(absl::Duration lag)> on_version_sent;
   // Runs after every change with the bytes of requests now in flight.
   std::function<void(int64_t bytes)> on_bytes_in_flight;
   // A TLS handshake failed: the peer's address, and the reason as a clause. On the native transport alone: gRPC's

@@ -61,6 +61,7 @@ struct QueueStats {
   int64_t queues = 0;                                 // each with a thread
   absl::Duration busy;                                // time in callbacks since the start, of all queues
   int64_t calls = 0;                                  // calls that have arrived and are not over
+  int64_t watchers = 0;                               // streams of WatchSession
   int64_t idle_streams_ended = 0;                     // since the start, so that calls find a place
   std::array<int64_t, kTransportRefusals> refused{};  // calls since the start, by TransportRefusal
   std::array<int64_t, kStreamResets> resets{};        // streams that the server has reset, by kStreamResetNames

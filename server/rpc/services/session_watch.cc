@@ -1,7 +1,9 @@
 #include "server/rpc/services/session_watch.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/error_reasons.h"
@@ -190,19 +192,30 @@ void SessionWatch::EndRead(const std::string& key) {
   Read(key, /*known=*/true);
 }
 
+void SessionWatch::ReportSent(absl::Time changed) const {
+  const RpcObserver* const observer = context_->observer;
+  if (changed == absl::InfiniteFuture() || observer == nullptr || observer->on_version_sent == nullptr) return;
+  observer->on_version_sent(std::max(absl::ZeroDuration(), absl::Now() - changed));
+}
+
 void SessionWatch::Update(const std::string& key, const WatcherPtr& watcher) {
   MessageBytes bytes;
+  absl::Time changed = absl::InfiniteFuture();
   {
     MutexLock lock(mu_);
     const auto found = watched_.find(key);
     if (found == watched_.end() || found->second.newest == nullptr || watcher->writing) return;
     const uint64_t version = found->second.newest->version;
     if (watcher->sent.has_value() && *watcher->sent >= version) return;
+    // The first version of a stream may be of any age.
+    if (watcher->follows) changed = found->second.newest->update_time;
+    watcher->follows = true;
     watcher->writing = true;
     watcher->sent = version;
     bytes = found->second.encoded;
   }
-  watcher->stream->Write(std::move(bytes), [this, key, watcher] {
+  watcher->stream->Write(std::move(bytes), [this, key, watcher, changed] {
+    ReportSent(changed);
     {
       MutexLock lock(mu_);
       watcher->writing = false;
@@ -230,6 +243,13 @@ void SessionWatch::Look() {
     for (const auto& [key, watched] : watched_) keys.push_back(key);
   }
   for (const std::string& key : keys) Read(key, /*known=*/false);
+}
+
+int64_t SessionWatch::watchers() const {
+  MutexLock lock(mu_);
+  int64_t watchers = 0;
+  for (const auto& [key, watched] : watched_) watchers += static_cast<int64_t>(watched.watchers.size());
+  return watchers;
 }
 
 void SessionWatch::End() {

@@ -42,12 +42,16 @@ class SessionWatch {
   // Ends every current and future watch with UNAVAILABLE.
   void End();
 
+  // The streams that watch now.
+  int64_t watchers() const;
+
  private:
   struct Watcher {
     std::shared_ptr<RpcCall> stream;
     Reservation held;
     bool writing = false;          // guarded by mu_
     std::optional<uint64_t> sent;  // guarded by mu_; the version that the caller has
+    bool follows = false;          // guarded by mu_; the stream has brought a version, and waits for later ones
   };
   using WatcherPtr = std::shared_ptr<Watcher>;
   using Watchers = std::unordered_set<WatcherPtr>;
@@ -75,6 +79,8 @@ class SessionWatch {
   void EndRead(const std::string& key);
   // Sends the newest version to the watcher unless it has it, or is being sent one, after which Update is called again.
   void Update(const std::string& key, const WatcherPtr& watcher);
+  // Tells the observer of a version that was written; InfiniteFuture: of one that the stream did not wait for.
+  void ReportSent(absl::Time changed) const;
   // Ends the streams of a session that is there no more.
   void EndSession(const std::string& key, const absl::Status& why);
   // Asks the store for every watched session.
@@ -84,7 +90,7 @@ class SessionWatch {
   Engine* const engine_;
   const ChangeListener on_change_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar unused_;  // watched_ has become empty
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   WatchedSessions watched_ ABSL_GUARDED_BY(mu_);

@@ -165,6 +165,19 @@ TEST_F(ObserverTest, CountsStepsAndTheirDrift) {
   EXPECT_EQ(SeriesValue(text, R"(normd_session_drift{session="b",tenant="default"})"), -1);
 }
 
+TEST_F(ObserverTest, CountsContributionsTheirSamplesAndTheLagOfWatchers) {
+  const EngineObserver observer = MakeEngineObserver(&metrics_);
+  observer.on_step({.session = "a", .samples = 2048});
+  observer.on_step({.session = "a", .samples = 0.5});
+  observer.on_step({.session = "a"});
+  Log log({.out = &out_}, &clock_);
+  MakeObserver(&metrics_, &log).on_version_sent(absl::Milliseconds(5));
+  const std::string text = metrics_.Text();
+  EXPECT_EQ(SeriesValue(text, "normd_contributions_total"), 2);
+  EXPECT_EQ(SeriesValue(text, "normd_samples_total"), 2049);
+  EXPECT_DOUBLE_EQ(SeriesValue(text, "normd_watch_lag_seconds_sum"), 5e-3);
+}
+
 TEST_F(ObserverTest, CountsTheGroupsReadsAndCheckpointsOfTheStore) {
   Log log({.out = &out_}, &clock_);
   const StoreObserver observer = MakeStoreObserver(&metrics_, &log);
