@@ -70,6 +70,10 @@ struct Job {
   void* mean = nullptr;
   void* inverse_std = nullptr;
   Moment* moments = nullptr;
+  // The smallest and the largest element of each group that counts and is no NaN, with the moments; NaN where there is
+  // none. Of elements that are kept wide, to the nearest f64. Both or neither. REQUIRES: plan->counts_samples.
+  double* min = nullptr;
+  double* max = nullptr;
 
   // The one device memory that tensors of this job lie in, or the host's if all of them lie there. REQUIRES: the
   // tensors of a job lie on the host and in the memory of at most one device.

@@ -30,6 +30,13 @@ Moment Merge(const Moment& a, const Moment& b);
 // One Moment per statistics group of a plan, in the order of the kept axes.
 using Moments = std::vector<Moment>;
 
+// The smallest and the largest sample of each group, in the order of its moments; NaN: not known. Empty: none is known.
+struct Extremes {
+  std::vector<double> min, max;
+
+  bool empty() const { return min.empty(); }
+};
+
 }  // namespace normd
 
 #endif  // NORMD_KERNELS_MOMENTS_H_

@@ -86,6 +86,12 @@ absl::StatusOr<NormPlan> MakePlan(const NormSpec& spec, DType dtype, absl::Span<
   const bool has_fast = dtype != DType::kF64 && method.traits.has_fast && !SumsPowers(plan.statistic) &&
                         plan.cast_order == CastOrder::kAffineThenCast;
   if (has_fast) plan.precision = options.precision;
+  if (spec.HasState()) {
+    const RunningSpec& running = spec.running();
+    plan.clip = running.clip;
+    plan.counts_samples = running.CountsSamples() && !plan.given_statistics;
+    plan.skips_nan = plan.counts_samples && running.nan_policy == NanPolicy::kSkip;
+  }
   if (absl::Status status = method.lower(spec, &plan); !status.ok()) return status;
   if (method.traits.refuses_single_values) {
     if (absl::Status status = CheckSingleValue(spec, plan); !status.ok()) return status;

@@ -75,6 +75,11 @@ struct NormPlan {
   bool zero_norm_gives_zero = false;
   double p = 2;  // the power of Statistic::kPowerSum
 
+  // What the CPU backend alone does, and so RunsOnCpuAlone().
+  std::optional<double> clip;   // y is limited to [-clip, clip], each limit rounded to dtype
+  bool counts_samples = false;  // the statistics are those of samples (Weighting::kSamples), which have extremes
+  bool skips_nan = false;       // NaN is no sample; counts_samples
+
   AffineIndex affine_index = AffineIndex::kElement;
   int64_t channels_per_keep1 = 0;
   int64_t channel_run = 1;
@@ -105,6 +110,7 @@ struct NormPlan {
   // costs 0.11 us, an element of RMSNorm 4 ns.
   int64_t Work() const { return elements * WorkPerElement(); }
   int64_t WorkPerElement() const { return statistic == Statistic::kPowerSum ? 32 : 1; }
+  bool RunsOnCpuAlone() const { return clip.has_value() || counts_samples; }
   // The number of statistics groups.
   int64_t StatisticsGroups() const { return keep0 * keep1; }
   // The dtype of the outputs MEAN and INV_STD.

@@ -26,6 +26,10 @@ enum class Weighting : uint8_t { kSteps = 1, kSamples = 2 };
 // Which statistics the y of a training step uses: its own, or the session's after it.
 enum class NormalizeWith : uint8_t { kBatch = 1, kRunning = 2 };
 
+// What a NaN among the samples does to the statistics of its channel: kPropagate makes them NaN, to kSkip it is no
+// sample. Its y is NaN in any case.
+enum class NanPolicy : uint8_t { kPropagate = 1, kSkip = 2 };
+
 // How running statistics of all samples begin and move (Weighting::kSamples). A step with n samples per channel is
 // merged into the N samples before it, which count N * decay^n by then: see Merge in kernels/moments.h.
 struct SampleSpec {
@@ -60,6 +64,10 @@ struct RunningSpec {
   SingleValue single_value = SingleValue::kRefuse;
   // True: NaN and Inf may enter the running statistics. False: a step that has them leaves the state as it is.
   bool accept_non_finite = false;
+  // Limits y to [-clip, clip] after w and b; each limit is rounded to the dtype of x. Above 0, finite; absent: no
+  // limit.
+  std::optional<double> clip;
+  NanPolicy nan_policy = NanPolicy::kPropagate;  // kSkip: kSamples with NormalizeWith::kRunning alone
 
   bool CountsSamples() const { return weighting == Weighting::kSamples; }
   // Whether training with one value per channel is refused. Samples may come one by one.

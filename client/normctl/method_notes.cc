@@ -46,7 +46,7 @@ bool SetDefault(const MethodInfo& method, const FieldDescriptor& field, Message&
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
     if (field.name() == "layout") return false;  // never guessed
     // Shown where they say something: of sessions that count samples.
-    if (field.name() == "weighting" || field.name() == "normalize_with") return false;
+    if (field.name() == "weighting" || field.name() == "normalize_with" || field.name() == "nan_policy") return false;
     // Enums have their default at 1, the first value after UNSPECIFIED.
     const int number = field.name() == "eps_mode" ? static_cast<int>(method.default_eps_mode) : 1;
     message.GetReflection()->SetEnumValue(&message, &field, number);
@@ -82,6 +82,10 @@ void FillSamples(v1::RunningStatistics& running, std::vector<std::string>& fille
   if (running.normalize_with() == v1::NORMALIZE_WITH_UNSPECIFIED) {
     running.set_normalize_with(v1::NORMALIZE_WITH_RUNNING);
     filled.emplace_back("running.normalize_with");
+  }
+  if (running.nan_policy() == v1::NAN_POLICY_UNSPECIFIED) {
+    running.set_nan_policy(v1::NAN_POLICY_PROPAGATE);
+    filled.emplace_back("running.nan_policy");
   }
   const auto& descriptor = *v1::RunningStatistics::descriptor();
   const auto& reflection = *running.GetReflection();

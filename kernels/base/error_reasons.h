@@ -52,6 +52,7 @@ inline constexpr ReasonRow kKernelReasons[] = {
      "A CUDA IPC handle has the wrong length, or no other process has memory, or an event, behind it on the named "
      "device."},
     {"BYTE_COUNT", absl::StatusCode::kInvalidArgument, "A tensor's bytes are not as many as its dtype and shape need."},
+    {"CLIP_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument, "A clip is not above 0, or not finite."},
     {"CUDA_DEVICE", absl::StatusCode::kInvalidArgument,
      "The server does not use the named CUDA device, or the handle is registered with another device already.",
      "Name a device that Describe lists."},

@@ -115,6 +115,14 @@ void RunColumns(const Run& run);
 // Walks PowerNorm: the scales of each position's groups first, then Pattern::kColumns with these scales.
 void RunPowerNorm(const Run& run);
 
+// Limits the job's y as plan.clip says. REQUIRES: the job has y, the plan a clip.
+void ClipY(const Run& run);
+// Writes job.min and job.max. REQUIRES: plan.counts_samples, and the job wants them.
+void StoreExtremes(const Run& run);
+// Computes the moments of channels with a NaN again, without it. REQUIRES: plan.skips_nan, a job with moments, which
+// are written, and without y, which may be x.
+void LeaveOutNan(const Run& run);
+
 // True if RunScatteredRows can run the plan: its groups are adjacent rows, each read once from memory, so that a copy
 // of x would gain nothing.
 bool AcceptsScattered(const NormPlan& plan);

@@ -274,11 +274,14 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
     const GivenNumbers numbers = {job.given_mean, job.given_variance, plan.keep1};
     run.given = PrepareGiven(run.rule, numbers, run.precision(), run.is_16bit());
   }
+  if (job.min != nullptr) StoreExtremes(run);  // before y, which may be x
   if (plan.permutation.empty()) {
     RunPattern(run);
   } else {
     RunPermuted(run);
   }
+  if (plan.clip.has_value() && job.y != nullptr) ClipY(run);
+  if (plan.skips_nan && job.moments != nullptr) LeaveOutNan(run);
 }
 
 }  // namespace normd::cpu

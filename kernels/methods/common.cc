@@ -1,6 +1,7 @@
 #include "kernels/methods/common.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/lowering.h"
 
@@ -96,7 +97,15 @@ absl::Status CheckSamples(const NormSpec& spec) {
   if (running.accept_non_finite) return refuse("accept_non_finite");
   absl::Status status = CheckEnum(spec, "running.normalize_with", running.normalize_with, NormalizeWith::kRunning,
                                   "NORMALIZE_WITH_BATCH or NORMALIZE_WITH_RUNNING");
-  return status.ok() ? CheckSampleNumbers(spec) : status;
+  if (status.ok()) {
+    status = CheckEnum(spec, "running.nan_policy", running.nan_policy, NanPolicy::kSkip,
+                       "NAN_POLICY_PROPAGATE or NAN_POLICY_SKIP");
+  }
+  if (!status.ok()) return status;
+  if (running.nan_policy == NanPolicy::kSkip && running.normalize_with == NormalizeWith::kBatch) {
+    return NotAllowedError(SpecPath(spec, "running.nan_policy"), "NAN_POLICY_SKIP needs NORMALIZE_WITH_RUNNING");
+  }
+  return CheckSampleNumbers(spec);
 }
 
 absl::Status CheckNoSamples(const NormSpec& spec) {
@@ -111,7 +120,15 @@ absl::Status CheckNoSamples(const NormSpec& spec) {
   if (given.prior_variance != none.prior_variance) return refuse("prior_variance");
   if (given.decay != none.decay) return refuse("decay");
   if (given.max_count != none.max_count) return refuse("max_count");
+  if (running.nan_policy != NanPolicy::kPropagate) return refuse("nan_policy");
   return running.normalize_with == NormalizeWith::kBatch ? absl::OkStatus() : refuse("normalize_with");
+}
+
+absl::Status CheckClip(const NormSpec& spec) {
+  const std::optional<double> clip = spec.running().clip;
+  if (!clip.has_value() || (*clip > 0 && std::isfinite(*clip))) return absl::OkStatus();
+  return OutOfRangeError(SpecPath(spec, "running.clip"), NumberText(*clip), "above 0 and finite",
+                         KernelReason("CLIP_OUT_OF_RANGE"));
 }
 
 // The fields of WEIGHTING_STEPS.
@@ -155,6 +172,7 @@ absl::Status CheckLayoutAndRunning(const NormSpec& spec) {
                      "WEIGHTING_STEPS or WEIGHTING_SAMPLES");
   if (!status.ok()) return status;
   status = running.CountsSamples() ? CheckSamples(spec) : CheckSteps(spec);
+  if (status.ok()) status = CheckClip(spec);
   if (!status.ok()) return status;
   return CheckEnum(spec, "running.variance", running.variance, RunningVariance::kBiased,
                    "RUNNING_VARIANCE_UNBIASED or RUNNING_VARIANCE_BIASED");

@@ -66,7 +66,9 @@ inline constexpr AttributeInfo kLayout = {"layout", "enum Layout", "required",
 inline constexpr AttributeInfo kRunning = {
     "running", "RunningStatistics", "momentum 0.1 of NEW, UNBIASED variance",
     "momentum in [0, 1] (0.1 of NEW, 0.9 of OLD), momentum_of NEW or OLD, cumulative (then no momentum), variance "
-    "UNBIASED or BIASED, single_value REFUSE or ZERO_VARIANCE, accept_non_finite"};
+    "UNBIASED or BIASED, single_value REFUSE or ZERO_VARIANCE, accept_non_finite, clip; weighting STEPS, or SAMPLES "
+    "with prior_count, prior_mean, prior_variance, decay, max_count, normalize_with RUNNING or BATCH, nan_policy "
+    "PROPAGATE or SKIP"};
 
 inline constexpr AttributeInfo kBatchNormAttributes[] = {
     Eps("1e-5"), RootOf("INSIDE_SQRT"), kCastOrder, kLayout, kRunning, kWeightOffset,

@@ -143,6 +143,7 @@ struct CallReply {
   std::optional<StateReply> state;    // session targets
   std::vector<OutputTensor> outputs;  // in the order asked for; kMoments is in `moments`
   std::optional<Moments> moments;
+  Extremes extremes;  // with `moments`, where the spec counts samples; else empty
   Shape moments_shape;
   int64_t rows = 0;  // statistics groups computed, for metrics
   CallTimings timings;

@@ -49,6 +49,7 @@ CallReply TakeReply(const EngineObserver& observer, Task* task) {
   if (!output_available) task->reply.outputs.clear();
   if (task->Wants(OutputKind::kMoments) && Runs(*task)) {
     task->reply.moments = std::move(task->moments);
+    task->reply.extremes = std::move(task->extremes);
     task->reply.moments_shape = task->plan().statistics_shape;
   }
   return std::move(task->reply);
@@ -246,6 +247,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     return {.id = task.session->id,
             .uid = task.session->uid,
             .moments = task.moments,
+            .extremes = task.extremes,
             .step = task.call.step,
             .expected_version = task.call.expected_version,
             .moments_hash = {},
@@ -281,7 +283,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
       task->divisor = PowerNormDivisor(task->spec(), 1, task->moments, state.phi);
       return;
     }
-    task->status = ApplyStep(task->spec(), task->plan().num_channels, task->moments, &state).status();
+    task->status = ApplyStep(task->spec(), task->plan().num_channels, task->moments, &state, task->extremes).status();
     task->apply_mean = std::move(state.mean);
     task->divisor = std::move(state.var);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -69,6 +70,11 @@ bool NeedsContiguousX(const DeviceScheduler& scheduler, const Task& task) {
   return task.call.x.scattered() && !takes;
 }
 
+// Of both extremes of a group.
+constexpr auto kExtremes = static_cast<int64_t>(2 * sizeof(double));
+// A channel with a NaN is copied without it; a stream that is kept wide has two f64 an element.
+constexpr auto kBytesOfKeptSample = static_cast<int64_t>(2 * sizeof(double));
+
 // Bytes that PrepareTask, the backend and the encoding of moments allocate for a call. The parameters of a session are
 // left out, because the cache counts them.
 int64_t BytesToMake(const DeviceScheduler& scheduler, const Task& task) {
@@ -76,7 +82,9 @@ int64_t BytesToMake(const DeviceScheduler& scheduler, const Task& task) {
   const bool widens = SumsPowers(task.plan().statistic) && task.plan().dtype != DType::kF64;
   if (widens) bytes += task.plan().elements * SizeOf(DType::kF64);  // the backend's copy of x
   if (task.session == nullptr) bytes += BytesToPrepare(task.plan(), task.call.parameters);
-  const auto moments = static_cast<int64_t>(sizeof(Moment)) * task.plan().StatisticsGroups();
+  if (task.plan().skips_nan) bytes += task.plan().elements * kBytesOfKeptSample;
+  const int64_t bytes_per_group = static_cast<int64_t>(sizeof(Moment)) + (task.plan().counts_samples ? kExtremes : 0);
+  const int64_t moments = bytes_per_group * task.plan().StatisticsGroups();
   if (task.commits() || task.is_two_pass() || task.Wants(OutputKind::kMoments)) bytes += moments;
   if (task.Wants(OutputKind::kMoments)) bytes += moments;
   if (task.call.moments_only) return bytes;
@@ -113,6 +121,10 @@ Job Task::ReduceJob() {
   job.given_mean = given_mean;
   job.given_variance = given_variance;
   if (!moments.empty()) job.moments = moments.data();
+  if (!extremes.empty()) {
+    job.min = extremes.min.data();
+    job.max = extremes.max.data();
+  }
   if (is_two_pass()) {
     job.parameters = nullptr;  // the apply pass uses them
     return job;
@@ -166,7 +178,12 @@ absl::Status PrepareTask(const DeviceScheduler& scheduler, ParameterCache* param
     task->parameters = PrepareParameters(scheduler, task->spec(), task->plan(), task->call.parameters);
   }
   if (task->commits() || task->is_two_pass() || task->Wants(OutputKind::kMoments)) {
-    task->moments.resize(static_cast<size_t>(task->plan().StatisticsGroups()));
+    const auto groups = static_cast<size_t>(task->plan().StatisticsGroups());
+    task->moments.resize(groups);
+    if (task->plan().counts_samples) {
+      task->extremes.min.resize(groups, std::numeric_limits<double>::quiet_NaN());
+      task->extremes.max.resize(groups, std::numeric_limits<double>::quiet_NaN());
+    }
   }
   if (NeedsContiguousX(scheduler, *task)) {
     task->contiguous = buffers->Take(static_cast<size_t>(task->call.x.size_bytes));

@@ -40,6 +40,7 @@ struct Task {
   Buffer contiguous;  // room for a contiguous x, if x is scattered and its backend needs it contiguous
 
   Moments moments;      // empty: not wanted
+  Extremes extremes;    // with the moments, where the spec counts samples; else empty
   absl::Status status;  // the first error; OK so far
   CallReply reply;
 

@@ -19,6 +19,8 @@ bool NamesDevice(const Job& job, Device asked) {
 
 Device AskedFor(const Work& work, size_t job) { return work.devices.empty() ? Device::kAuto : work.devices[job]; }
 
+bool CanRun(const Backend& device, const NormPlan& plan) { return !plan.RunsOnCpuAlone() && device.Supports(plan); }
+
 // Copies scattered inputs into contiguous memory if `device` does not accept them and the job has no x_buffer. Returns
 // the memory.
 std::vector<std::unique_ptr<std::byte[]>> MakeContiguous(const Backend& device, std::vector<Job>& jobs) {
@@ -126,7 +128,7 @@ absl::StatusOr<DeviceScheduler::DeviceState*> DeviceScheduler::FindDevice(const 
     if (asked != Device::kAuto && device->info.kind != asked) continue;
     if (device->lost) {
       why = "the device was lost";
-    } else if (!device->info.backend->Supports(plan)) {
+    } else if (!CanRun(*device->info.backend, plan)) {
       why = "the device has no kernel for this plan";
     } else if (found == nullptr || device->queued_bytes < found->queued_bytes) {
       found = device.get();
@@ -174,7 +176,7 @@ DeviceScheduler::DeviceState* DeviceScheduler::CheapestFor(const std::vector<Job
   for (const auto& device : devices_) {
     const Backend& backend = *device->info.backend;
     const bool takes_all =
-        std::all_of(jobs.begin(), jobs.end(), [&backend](const Job& job) { return backend.Supports(*job.plan); });
+        std::all_of(jobs.begin(), jobs.end(), [&backend](const Job& job) { return CanRun(backend, *job.plan); });
     if (device->lost || !takes_all) continue;
     const double cost = device->info.cost.Microseconds(bytes + device->queued_bytes.load(std::memory_order_relaxed));
     if (cost >= least) continue;

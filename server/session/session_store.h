@@ -92,13 +92,6 @@ struct Session {
 };
 using SessionPtr = std::shared_ptr<const Session>;
 
-// The smallest and the largest sample of each channel of one step. Empty: not known.
-struct Extremes {
-  std::vector<double> min, max;
-
-  bool empty() const { return min.empty(); }
-};
-
 // The contribution of one training step, in the form that the method of the session needs.
 // BatchNorm: one Moment per channel over the batch. InstanceNorm: one per instance, N * C in the order (n, c).
 // PowerNorm: one per channel, with mean 0 and m2 the sum of squares of the group-scaled values.

@@ -1,6 +1,7 @@
 // Shared statistics through the wire: contributions, reads, names of channels, frozen sessions, digests.
 #include <openssl/sha.h>
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "tests/e2e/sessions_fixture.h"
+#include "tests/support/eventually.h"
 
 namespace normd::e2e {
 namespace {
@@ -233,6 +235,46 @@ TEST_F(StatisticsTest, AWatcherGetsTheNewestVersionAndThenEachLaterOne) {
   ASSERT_TRUE(server_.sessions().ResetSession(&context, reset, &session).ok());
   EXPECT_EQ(first.Next(), 3);
   EXPECT_EQ(second.Next(), 3);
+  EXPECT_TRUE(Eventually([this] { return awaited_versions_sent_ == 3; })) << "2 and 3 to the first, 3 to the second";
+}
+
+TEST_F(StatisticsTest, WatchersAreCountedWhileTheyWatch) {
+  const auto watchers = [this](int64_t count) {
+    return Eventually([this, count] { return server_.server().TakeQueueStats().watchers == count; });
+  };
+  EXPECT_TRUE(watchers(0));
+  {
+    Watch first(server_, std::nullopt);
+    Watch second(server_, std::nullopt);
+    EXPECT_EQ(first.Next(), 0);
+    EXPECT_TRUE(watchers(2));
+  }
+  EXPECT_TRUE(watchers(0));
+}
+
+TEST_F(StatisticsTest, WhatComputeMomentsGivesIsWhatCommitMomentsTakes) {
+  v1::ComputeMomentsRequest compute;
+  v1::BatchNorm* const batch_norm = compute.mutable_spec()->mutable_batch_norm();
+  batch_norm->set_layout(v1::LAYOUT_CHANNELS_LAST);
+  batch_norm->mutable_running()->set_weighting(v1::WEIGHTING_SAMPLES);
+  batch_norm->mutable_running()->set_nan_policy(v1::NAN_POLICY_SKIP);
+  SetF64({1, std::nan(""), 3, 10, 5, 20}, compute.mutable_x());
+  compute.mutable_x()->clear_shape();
+  compute.mutable_x()->add_shape(3);
+  compute.mutable_x()->add_shape(2);
+  v1::ComputeMomentsResponse computed;
+  grpc::ClientContext context;
+  const grpc::Status status = server_.normalizer().ComputeMoments(&context, compute, &computed);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(Values<double>(computed.moments().count()), ElementsAre(3, 2));
+  EXPECT_THAT(Values<double>(computed.moments().min()), ElementsAre(1, 10));
+  v1::CommitMomentsRequest request = Contribution(1, {});
+  request.clear_moments();
+  *request.add_moments() = computed.moments();
+  v1::StateResult result;
+  ASSERT_TRUE(Commit(request, &result).ok());
+  EXPECT_THAT(Values<double>(result.state().min()), ElementsAre(1, 10));
+  EXPECT_THAT(Values<double>(result.state().max()), ElementsAre(5, 20));
 }
 
 TEST_F(StatisticsTest, ASlowWatcherMissesVersionsButNotTheNewest) {
@@ -286,6 +328,12 @@ TEST_F(StatisticsTest, FieldsOfStepsAreRefusedWithSamples) {
   running->clear_momentum();
   running->set_decay(2);
   EXPECT_THAT(Create(request, &session).error_message(), HasSubstr("session.spec.batch_norm.running.decay is 2"));
+  running->clear_decay();
+  running->set_clip(0);
+  EXPECT_THAT(Create(request, &session).error_message(), HasSubstr("session.spec.batch_norm.running.clip is 0"));
+  running->clear_clip();
+  running->set_nan_policy(static_cast<v1::NanPolicy>(7));
+  EXPECT_THAT(Create(request, &session).error_message(), HasSubstr("session.spec.batch_norm.running.nan_policy is 7"));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "kernels/cpu/targets.h"
 #include "kernels/summation_order.h"
 #include "tests/kernels/call.h"
+#include "tests/support/constants.h"
 #include "tests/support/random.h"
 
 namespace normd {
@@ -24,7 +25,6 @@ namespace {
 
 // x of [segments, channels, n]. Of `rare` channels many are far from 0, huge, tiny, equal, whole numbers or not finite.
 cases::Values MakeChannels(int64_t segments, int64_t channels, int64_t n, bool rare, Random* random) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
   constexpr double kScales[] = {0, 0x1p-140, 0x1p-63, 0x1p-60, 0x1p-50, 0x1p+15, 0x1p+59, 0x1p+62, 0x1p+101, 0x1p+126};
   cases::Values values(static_cast<size_t>(segments * channels * n));
   for (int64_t c = 0; c < channels; ++c) {

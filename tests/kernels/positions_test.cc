@@ -1,7 +1,6 @@
 // Adjacent channels of which each has given statistics (ApplySpan::statistics_per_position, and per_column where they
 // come last) have the bits of channels that are applied one by one, on each instruction set, beside x and in its place.
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -13,6 +12,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/targets.h"
 #include "tests/kernels/call.h"
+#include "tests/support/constants.h"
 #include "tests/support/random.h"
 
 namespace normd {
@@ -24,7 +24,6 @@ constexpr int64_t kChannels = 64 + 32 + 16 + 11;
 // Elements near their channel's mean, and, where `rare`, many that are huge or not finite: f32 overflows on the way
 // from some of these to a y that is finite.
 cases::Values MakeValues(int64_t n, bool rare, Random* random) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
   const double kRare[] = {kInf, -kInf, std::nan(""), 0x1p+127, -0x1p+126, 0x1p+100, 0.0, -0.0};
   cases::Values values;
   for (int64_t i = 0; i < kChannels * n; ++i) {

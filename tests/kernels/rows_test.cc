@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -15,12 +14,11 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/targets.h"
 #include "tests/kernels/call.h"
+#include "tests/support/constants.h"
 #include "tests/support/random.h"
 
 namespace normd {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // `rows` rows of n elements, of which the first `counted` are summed; `rare`: many of them are far from 0, huge, tiny,
 // equal, whole numbers or not finite, and some of the others are much larger.

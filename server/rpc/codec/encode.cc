@@ -63,11 +63,23 @@ WireBody MomentsMember(const Moments& moments, const Shape& shape, double Moment
   return TensorBody(DType::kF64, shape, std::move(bytes));
 }
 
-WireBody MomentsBody(const Moments& moments, const Shape& shape) {
+WireBody ExtremesMember(const std::vector<double>& values, const Shape& shape) {
+  Buffer bytes(values.size() * sizeof(double));
+  std::memcpy(bytes.data(), values.data(), values.size() * sizeof(double));
+  return TensorBody(DType::kF64, shape, std::move(bytes));
+}
+
+// REQUIRES: the reply has moments.
+WireBody MomentsBody(const CallReply& reply) {
+  const Moments& moments = *reply.moments;
+  const Shape& shape = reply.moments_shape;
   WireBody body;
   body.AppendMessageField(v1::Moments::kCountFieldNumber, MomentsMember(moments, shape, &Moment::count));
   body.AppendMessageField(v1::Moments::kMeanFieldNumber, MomentsMember(moments, shape, &Moment::mean));
   body.AppendMessageField(v1::Moments::kM2FieldNumber, MomentsMember(moments, shape, &Moment::m2));
+  if (reply.extremes.empty()) return body;
+  body.AppendMessageField(v1::Moments::kMinFieldNumber, ExtremesMember(reply.extremes.min, shape));
+  body.AppendMessageField(v1::Moments::kMaxFieldNumber, ExtremesMember(reply.extremes.max, shape));
   return body;
 }
 
@@ -111,10 +123,10 @@ WireBody OutputBody(OutputTensor output, std::vector<Buffer>* chunked) {
   return body;
 }
 
-WireBody MomentsOutputBody(const Moments& moments, const Shape& shape) {
+WireBody MomentsOutputBody(const CallReply& reply) {
   WireBody body;
   body.AppendVarintField(v1::Output::kKindFieldNumber, static_cast<uint64_t>(OutputKind::kMoments));
-  body.AppendMessageField(v1::Output::kMomentsFieldNumber, MomentsBody(moments, shape));
+  body.AppendMessageField(v1::Output::kMomentsFieldNumber, MomentsBody(reply));
   return body;
 }
 
@@ -126,8 +138,7 @@ WireBody OutputsBody(CallReply& reply, std::vector<Buffer>* chunked) {
     body.AppendMessageField(v1::NormalizeResponse::kOutputsFieldNumber, OutputBody(std::move(output), chunked));
   }
   if (reply.moments.has_value()) {
-    body.AppendMessageField(v1::NormalizeResponse::kOutputsFieldNumber,
-                            MomentsOutputBody(*reply.moments, reply.moments_shape));
+    body.AppendMessageField(v1::NormalizeResponse::kOutputsFieldNumber, MomentsOutputBody(reply));
   }
   return body;
 }
@@ -203,8 +214,7 @@ WireBody EncodeComputeMomentsResponse(CallReply reply, Observation& observation)
   WireBody body;
   body.Append(head.SerializeAsString());
   if (reply.moments.has_value()) {
-    body.AppendMessageField(v1::ComputeMomentsResponse::kMomentsFieldNumber,
-                            MomentsBody(*reply.moments, reply.moments_shape));
+    body.AppendMessageField(v1::ComputeMomentsResponse::kMomentsFieldNumber, MomentsBody(reply));
   }
   observation.record().encode += observation.Elapsed() - begin;
   return body;

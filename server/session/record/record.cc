@@ -70,7 +70,10 @@ void TimeToMessage(absl::Time time, google::protobuf::Timestamp* message) {
 }
 
 uint32_t SchemaOf(const Session& session) {
-  if (session.spec.running().CountsSamples() || session.channel_names != nullptr || session.frozen) return 3;
+  const RunningSpec& running = session.spec.running();
+  if (running.CountsSamples() || running.clip.has_value() || session.channel_names != nullptr || session.frozen) {
+    return 3;
+  }
   const auto* lp = std::get_if<LpNormSpec>(&session.spec.attributes);
   return lp != nullptr && (lp->p.has_value() || !lp->axes.empty()) ? 2 : 1;
 }

@@ -19,7 +19,7 @@ namespace normd {
 
 // The newest schema of records; all older ones are read. A record gets the oldest schema that loses nothing of it, so
 // that older servers read what they can and refuse the rest. Schema 2 has LpNorm with `p` or `axes`; schema 3 has
-// samples that are counted, names of channels and frozen sessions.
+// samples that are counted, a clip, names of channels and frozen sessions.
 inline constexpr uint32_t kRecordSchema = 3;
 
 // Upper bound on the bytes that making a record takes: the message and its serialised form.

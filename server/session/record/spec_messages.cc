@@ -142,6 +142,8 @@ class SpecReader {
       running.normalize_with = NormalizeWith::kRunning;
     }
     ReadSamples(message, &running);
+    if (message.has_clip()) running.clip = message.clip();
+    ReadEnum("running.nan_policy", message.nan_policy(), v1::NanPolicy_MAX, &running.nan_policy);
     if (message.has_momentum()) running.momentum = message.momentum();
     ReadEnum("running.momentum_of", message.momentum_of(), v1::MomentumOf_MAX, &running.momentum_of);
     running.cumulative = message.cumulative();
@@ -215,10 +217,12 @@ void WriteSamples(const RunningSpec& running, v1::RunningStatistics* message) {
   message->set_decay(samples.decay);
   if (samples.max_count.has_value()) message->set_max_count(*samples.max_count);
   message->set_normalize_with(static_cast<v1::NormalizeWith>(running.normalize_with));
+  message->set_nan_policy(static_cast<v1::NanPolicy>(running.nan_policy));
 }
 
 // Does not name the weighting of steps, which older servers do not know.
 void WriteRunning(const RunningSpec& running, v1::RunningStatistics* message) {
+  if (running.clip.has_value()) message->set_clip(*running.clip);
   if (running.CountsSamples()) return WriteSamples(running, message);
   if (running.momentum.has_value()) message->set_momentum(*running.momentum);
   message->set_momentum_of(static_cast<v1::MomentumOf>(running.momentum_of));

@@ -3,6 +3,7 @@
 #include <future>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::IsNan;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 class SampleSessionsTest : public engine_test::EngineFixture {
  protected:
@@ -171,6 +174,72 @@ TEST_F(SampleSessionsTest, OneSampleAtATimeIsTaken) {
   }
   EXPECT_THAT(State("s").mean, ElementsAre(4.5));
   EXPECT_THAT(State("s").var, ElementsAre(8.75));
+}
+
+// Sessions whose y is made with the statistics after the step, without eps.
+NormSpec RunningSamples(NanPolicy nan_policy, std::optional<double> clip = {}) {
+  RunningSpec running = CountingSpec().running();
+  running.normalize_with = NormalizeWith::kRunning;
+  running.nan_policy = nan_policy;
+  running.clip = clip;
+  NormSpec spec = BatchSpec(running);
+  spec.eps = 0;
+  return spec;
+}
+
+TEST_F(SampleSessionsTest, TrainingStepsKeepTheExtremes) {
+  CreateSession("s", RunningSamples(NanPolicy::kPropagate), 2);
+  for (const std::vector<double>& x : {std::vector<double>{1, -5, 4, 2}, std::vector<double>{0, 7, 9, 3}}) {
+    const Doubles batch = {.shape = {2, 2}, .elements = x};
+    ASSERT_TRUE(Run(CallTo("s", batch.View(), Mode::kTraining)).ok());
+  }
+  EXPECT_THAT(State("s").min, ElementsAre(0, -5));
+  EXPECT_THAT(State("s").max, ElementsAre(9, 7));
+  // In place: x is where y goes.
+  CreateSession("batch", CountingSpec(), 2);
+  const Doubles batch = {.shape = {2, 2}, .elements = {1, -5, 4, 2}};
+  ASSERT_TRUE(Run(CallTo("batch", batch.View(), Mode::kTraining)).ok());
+  EXPECT_THAT(State("batch").min, ElementsAre(1, -5));
+}
+
+TEST_F(SampleSessionsTest, ANanIsNoSampleWhereThePolicySaysSo) {
+  const Doubles x = {.shape = {3, 2}, .elements = {1, kNan, 3, 10, 5, 20}};
+  CreateSession("skips", RunningSamples(NanPolicy::kSkip), 2);
+  const absl::StatusOr<CallReply> reply = Run(CallTo("skips", x.View(), Mode::kTraining));
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_THAT(State("skips").count, ElementsAre(3, 2));
+  EXPECT_THAT(State("skips").mean, ElementsAre(3, 15));
+  EXPECT_THAT(State("skips").var, ElementsAre(DoubleEq(8.0 / 3), 25));
+  EXPECT_THAT(State("skips").min, ElementsAre(1, 10));
+  const std::vector<double> y = ElementsOf<double>(reply->outputs[0]);
+  EXPECT_THAT(y[1], IsNan());
+  EXPECT_EQ(y[3], -1);
+  EXPECT_EQ(y[5], 1);
+  CreateSession("propagates", RunningSamples(NanPolicy::kPropagate), 2);
+  ASSERT_TRUE(Run(CallTo("propagates", x.View(), Mode::kTraining)).ok());
+  EXPECT_THAT(State("propagates").count, ElementsAre(3, 0));
+}
+
+TEST_F(SampleSessionsTest, MomentsOfSamplesHaveTheirExtremes) {
+  const Doubles x = {.shape = {3, 2}, .elements = {1, kNan, 3, 10, 5, 20}};
+  Call call = CallTo(RunningSamples(NanPolicy::kSkip), x.View());
+  call.moments_only = true;
+  call.outputs = {OutputKind::kMoments};
+  const absl::StatusOr<CallReply> reply = Run(call);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ((*reply->moments)[1].count, 2);
+  EXPECT_EQ((*reply->moments)[1].mean, 15);
+  EXPECT_THAT(reply->extremes.min, ElementsAre(1, 10));
+  EXPECT_THAT(reply->extremes.max, ElementsAre(5, 20));
+}
+
+TEST_F(SampleSessionsTest, AClipLimitsTrainingAndInference) {
+  CreateSession("s", RunningSamples(NanPolicy::kPropagate, 0.5), 1);
+  const Doubles x = {.shape = {2, 1}, .elements = {5, 9}};
+  EXPECT_THAT(ElementsOf<double>(Run(CallTo("s", x.View(), Mode::kTraining))->outputs[0]), ElementsAre(-0.5, 0.5));
+  const Doubles later = {.shape = {3, 1}, .elements = {7, 1000, 7.5}};
+  EXPECT_THAT(ElementsOf<double>(Run(CallTo("s", later.View()))->outputs[0]), ElementsAre(0, 0.5, 0.25));
+  EXPECT_THAT(State("s").max, ElementsAre(9)) << "of x, and not of y";
 }
 
 TEST_F(SampleSessionsTest, AGivenStateMayLeaveOutItsExtremesAndNothingElse) {

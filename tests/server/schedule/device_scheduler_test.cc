@@ -179,6 +179,18 @@ class Scheduling : public ::testing::Test {
 
 // ---- where work goes
 
+TEST_F(Scheduling, WhatTheCpuAloneDoesStaysThere) {
+  NormPlan plan = Worthwhile();
+  EXPECT_EQ(Ran(plan), Device::kCuda);
+  plan.clip = 3;
+  EXPECT_EQ(Ran(plan), Device::kCpu);
+  plan.clip.reset();
+  plan.counts_samples = true;
+  EXPECT_EQ(Ran(plan), Device::kCpu);
+  EXPECT_THAT(scheduler_->Choose(plan, Device::kCuda, {}).status().message(),
+              HasSubstr("the device has no kernel for this plan"));
+}
+
 TEST_F(Scheduling, ExactWorkGoesWhereItCostsLeast) {
   EXPECT_EQ(Ran(Cheap()), Device::kCpu);
   EXPECT_EQ(Ran(Worthwhile()), Device::kCuda);

@@ -237,10 +237,29 @@ TEST(SampleStatisticsTest, FieldsOfTheOtherWeightingAreRefused) {
   EXPECT_EQ(field(BatchSpec({.samples = {.decay = 0.5}})), "batch_norm.running.decay");
   EXPECT_EQ(field(BatchSpec({.samples = {.max_count = 5}})), "batch_norm.running.max_count");
   EXPECT_EQ(field(BatchSpec({.normalize_with = NormalizeWith::kRunning})), "batch_norm.running.normalize_with");
+  EXPECT_EQ(field(BatchSpec({.nan_policy = NanPolicy::kSkip})), "batch_norm.running.nan_policy");
   NormSpec instance = {.attributes = InstanceNormSpec{.layout = Layout::kChannelsFirst,
                                                       .track_running_statistics = true,
                                                       .running = {.weighting = Weighting::kSamples}}};
   EXPECT_EQ(field(instance), "instance_norm.running.weighting");
+}
+
+TEST(SampleStatisticsTest, NanIsLeftOutOnlyOfWhatIsNormalisedAfterTheStep) {
+  RunningSpec running = CountingSpec().running();
+  running.nan_policy = NanPolicy::kSkip;
+  running.normalize_with = NormalizeWith::kBatch;
+  EXPECT_EQ(RefusedField(ValidateSpec(BatchSpec(running))), "batch_norm.running.nan_policy");
+  running.normalize_with = NormalizeWith::kRunning;
+  EXPECT_TRUE(ValidateSpec(BatchSpec(running)).ok());
+}
+
+TEST(SampleStatisticsTest, AClipIsAboveZeroAndFinite) {
+  const auto text = [](double clip) { return std::string(ValidateSpec(BatchSpec({.clip = clip})).message()); };
+  EXPECT_THAT(text(0), HasSubstr("batch_norm.running.clip is 0; it must be above 0 and finite"));
+  EXPECT_THAT(text(-1), HasSubstr("clip is -1"));
+  EXPECT_THAT(text(kInfinity), HasSubstr("clip is inf"));
+  EXPECT_THAT(text(kNan), HasSubstr("clip is nan"));
+  EXPECT_THAT(text(1e-300), IsEmpty());
 }
 
 TEST(SampleStatisticsTest, NumbersOutOfRangeAreRefused) {

@@ -168,6 +168,7 @@ def _resolve_running(running: norm_pb2.RunningStatistics) -> None:
                 setattr(running, name, value)
         running.variance = running.variance or norm_pb2.RUNNING_VARIANCE_BIASED
         running.normalize_with = running.normalize_with or norm_pb2.NORMALIZE_WITH_RUNNING
+        running.nan_policy = running.nan_policy or norm_pb2.NAN_POLICY_PROPAGATE
         return
     running.momentum_of = running.momentum_of or norm_pb2.MOMENTUM_OF_NEW
     running.variance = running.variance or norm_pb2.RUNNING_VARIANCE_UNBIASED

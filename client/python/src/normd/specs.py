@@ -245,6 +245,7 @@ class _Running(Spec):
     eps_mode: Optional[str] = None
     cast_order: Optional[str] = None
     weight_offset: float = 0.0
+    clip: Optional[float] = None
 
     @property
     def num_channels(self) -> int:
@@ -268,6 +269,8 @@ class _Running(Spec):
                 norm_pb2.SingleValue, "SINGLE_VALUE", self.single_value, "single_value"
             )
         message.accept_non_finite = self.accept_non_finite
+        if self.clip is not None:
+            message.clip = self.clip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,14 +280,15 @@ class BatchNorm(_Running):
     x is [N, C, *] (or [N, *, C] with layout="channels_last"), weight and bias are [C]. In training the statistics are
     those of the batch, in inference the running ones. `momentum` is the weight of the new value (momentum_of="old":
     of the old one), None the plain mean over all batches. `affine` only says whether a session is made with a weight of
-    ones and a bias of zeros where none are given. `num_features` is needed for sessions alone.
+    ones and a bias of zeros where none are given. `num_features` is needed for sessions alone. `clip` limits y to
+    [-clip, clip], after weight and bias.
 
     weighting="samples", for sessions alone: the running statistics are those of all samples that the session has seen,
     each counted once. They begin with `prior_count` samples (0) of prior_mean (0) and prior_variance (1); `decay` (1) is
     what the weight of a sample is multiplied by for each later one; a channel that has `max_count` samples moves no
     more. running_variance is "biased" then, unless given, and y of a training step is made with the statistics after it
-    (normalize_with="batch": with its own). `momentum`, `momentum_of`, `single_value` and `accept_non_finite` have no
-    place there.
+    (normalize_with="batch": with its own). nan_policy="skip": a NaN is no sample, and its y is NaN; the default
+    "propagate" skips its channel. `momentum`, `momentum_of`, `single_value` and `accept_non_finite` have no place there.
     """
 
     weighting: str = "steps"
@@ -294,6 +298,7 @@ class BatchNorm(_Running):
     decay: Optional[float] = None
     max_count: Optional[float] = None
     normalize_with: Optional[str] = None
+    nan_policy: Optional[str] = None
 
     def _samples(self, message: norm_pb2.RunningStatistics) -> None:
         for name in ("prior_count", "prior_mean", "prior_variance", "decay", "max_count"):
@@ -303,6 +308,10 @@ class BatchNorm(_Running):
         if self.normalize_with is not None:
             message.normalize_with = enum_number(  # type: ignore[assignment]
                 norm_pb2.NormalizeWith, "NORMALIZE_WITH", self.normalize_with, "normalize_with"
+            )
+        if self.nan_policy is not None:
+            message.nan_policy = enum_number(  # type: ignore[assignment]
+                norm_pb2.NanPolicy, "NAN_POLICY", self.nan_policy, "nan_policy"
             )
         weighting = enum_number(norm_pb2.Weighting, "WEIGHTING", self.weighting, "weighting")
         if weighting == norm_pb2.WEIGHTING_STEPS:

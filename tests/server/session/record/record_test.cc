@@ -134,10 +134,22 @@ TEST(RecordTest, OnlyWhatOlderServersDoNotKnowHasSchema3) {
   StoredSession stored = Sample(kBatch);
   EXPECT_EQ(schema(stored), 1);
   EXPECT_EQ(schema(Sample(session_test::CountingSpec())), 3);
+  EXPECT_EQ(schema(Sample(session_test::BatchSpec({.clip = 5}))), 3);
   Session frozen = *stored.published;
   frozen.frozen = true;
   stored.published = std::make_shared<const Session>(frozen);
   EXPECT_EQ(schema(stored), 3);
+}
+
+TEST(RecordTest, AClipAndAPolicyOfNanSurvive) {
+  RunningSpec running = session_test::CountingSpec().running();
+  running.normalize_with = NormalizeWith::kRunning;
+  running.nan_policy = NanPolicy::kSkip;
+  running.clip = 2.5;
+  const absl::StatusOr<StoredSession> again = ParseRecord(SerializeRecord(Sample(session_test::BatchSpec(running))));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->published->spec.running().nan_policy, NanPolicy::kSkip);
+  EXPECT_EQ(again->published->spec.running().clip, 2.5);
 }
 
 TEST(RecordTest, OddBitsSurvive) {

@@ -1,0 +1,167 @@
+// What statistics of samples have besides the moments: the extremes of each channel, and moments without its NaN.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/run.h"
+
+namespace normd::cpu {
+namespace {
+
+// Elements that are looked at as f64 at a time.
+constexpr int64_t kBlock = 256;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+// Calls visit(c, first, n, position) for the runs of adjacent elements of the channels [begin, end), in the order of
+// memory: the n elements from index `first` on are of channel c where the innermost extent is reduced, else of the
+// channels from c on, one of each. `position` is the index in the mask of the first one.
+template <typename Visit>
+void ForEachRun(const NormPlan& plan, int64_t begin, int64_t end, Visit visit) {
+  for (int64_t sample = 0; sample < plan.reduce0; ++sample) {
+    if (plan.reduce1 == 1) {
+      visit(begin, sample * plan.keep1 + begin, end - begin, sample);
+      continue;
+    }
+    for (int64_t c = begin; c < end; ++c) {
+      visit(c, (sample * plan.keep1 + c) * plan.reduce1, plan.reduce1, sample * plan.reduce1);
+    }
+  }
+}
+
+bool Counts(const Run& run, int64_t position) { return run.job.mask == nullptr || run.job.mask[position] != 0; }
+
+// Widens the extremes by one run; see ForEachRun.
+void IncludeRun(const Run& run, int64_t c, int64_t first, int64_t n, int64_t position) {
+  const int64_t channel_step = run.plan.reduce1 == 1 ? 1 : 0;
+  const int64_t position_step = 1 - channel_step;
+  std::array<double, kBlock> block;
+  for (int64_t at = 0; at < n; at += kBlock) {
+    const int64_t count = std::min(kBlock, n - at);
+    ConvertToF64(run.x.At(first + at), count, block.data());
+    for (int64_t i = 0; i < count; ++i) {
+      if (!Counts(run, position + (at + i) * position_step)) continue;
+      const double value = block[static_cast<size_t>(i)];
+      double& min = run.job.min[c + (at + i) * channel_step];
+      double& max = run.job.max[c + (at + i) * channel_step];
+      // Both are false for NaN.
+      if (value < min) min = value;
+      if (value > max) max = value;
+    }
+  }
+}
+
+template <typename Bits>
+bool IsNanOf(const void* element, Bits sign, Bits infinity) {
+  Bits bits = 0;
+  std::memcpy(&bits, element, sizeof(bits));
+  return (bits & static_cast<Bits>(~sign)) > infinity;
+}
+
+bool IsNan(DType dtype, const void* element) {
+  switch (dtype) {
+    case DType::kF32:
+      return IsNanOf<uint32_t>(element, 0x80000000, 0x7f800000);
+    case DType::kF64:
+      return IsNanOf<uint64_t>(element, uint64_t{1} << 63, uint64_t{0x7ff} << 52);
+    case DType::kF16:
+      return IsNanOf<uint16_t>(element, 0x8000, 0x7c00);
+    case DType::kBF16:
+      return IsNanOf<uint16_t>(element, 0x8000, 0x7f80);
+  }
+  return false;
+}
+
+// The samples of one channel that count and are no NaN, in the order of memory.
+class KeptSamples {
+ public:
+  KeptSamples(const Run& run, int64_t channel)
+      : size_(SizeOf(run.x.dtype)),
+        data_(std::make_unique_for_overwrite<char[]>(static_cast<size_t>(run.counted * size_))) {
+    if (run.x.lo != nullptr) lo_ = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(run.counted));
+    ForEachRun(run.plan, channel, channel + 1, [&](int64_t /*c*/, int64_t first, int64_t n, int64_t position) {
+      for (int64_t i = 0; i < n; ++i) {
+        if (Counts(run, position + i)) Add(run.x.At(first + i));
+      }
+    });
+  }
+
+  int64_t count() const { return count_; }
+  Elements elements(DType dtype) const { return {dtype, data_.get(), lo_.get()}; }
+
+ private:
+  void Add(const Elements& element) {
+    if (IsNan(element.dtype, element.data)) return;
+    std::memcpy(data_.get() + count_ * size_, element.data, static_cast<size_t>(size_));
+    if (lo_ != nullptr) lo_[static_cast<size_t>(count_)] = *element.lo;
+    ++count_;
+  }
+
+  const int64_t size_;
+  std::unique_ptr<char[]> data_;
+  std::unique_ptr<double[]> lo_;
+  int64_t count_ = 0;
+};
+
+// The plan of the moments of `samples` values of one channel.
+NormPlan PlanOfOne(const NormPlan& plan, int64_t samples) {
+  NormPlan one = plan;
+  one.shape = {samples, 1};
+  one.statistics_shape = {1};
+  one.elements = samples;
+  one.pattern = Pattern::kRows;
+  one.keep0 = one.reduce0 = one.keep1 = 1;
+  one.reduce1 = one.statistic_reduce1 = samples;
+  one.num_channels = 1;
+  return one;
+}
+
+Moment MomentWithoutNan(const Run& run, int64_t channel) {
+  Moment moment;
+  const KeptSamples samples(run, channel);
+  if (samples.count() == 0) return moment;
+  const NormPlan plan = PlanOfOne(run.plan, samples.count());
+  const Job job = {.plan = &plan, .moments = &moment};
+  Run one{.plan = plan, .job = job, .pool = run.pool, .grain_elements = run.grain_elements};
+  one.x = samples.elements(run.x.dtype);
+  one.rule = run.rule;
+  one.counted = samples.count();
+  RunRows(one);
+  return moment;
+}
+
+}  // namespace
+
+void StoreExtremes(const Run& run) {
+  const NormPlan& plan = run.plan;
+  const int64_t samples = plan.reduce0 * plan.reduce1;
+  run.pool.ParallelFor(plan.keep1, run.Grain(samples), [&](int64_t begin, int64_t end) {
+    std::fill(run.job.min + begin, run.job.min + end, kInfinity);
+    std::fill(run.job.max + begin, run.job.max + end, -kInfinity);
+    ForEachRun(plan, begin, end, [&run](int64_t c, int64_t first, int64_t n, int64_t position) {
+      IncludeRun(run, c, first, n, position);
+    });
+    for (int64_t c = begin; c < end; ++c) {
+      if (run.job.min[c] > run.job.max[c]) run.job.min[c] = run.job.max[c] = kNone;
+    }
+  });
+}
+
+void LeaveOutNan(const Run& run) {
+  const int64_t samples = run.plan.reduce0 * run.plan.reduce1;
+  run.pool.ParallelFor(run.plan.keep1, run.Grain(samples), [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      Moment& moment = run.job.moments[c];
+      // Without a NaN among its samples, but with infinities of both signs, it is NaN again.
+      if (std::isnan(moment.mean)) moment = MomentWithoutNan(run, c);
+    }
+  });
+}
+
+}  // namespace normd::cpu
