@@ -98,6 +98,10 @@ std::unique_ptr<SessionStore> OpenStore(const Flags& flags, Clock* clock) {
 NormSpec SpecOf(Law law) {
   if (law == Law::kPower) return {.attributes = PowerNormSpec{.alpha_fwd = kAlpha, .warmup_iters = kWarmupSteps}};
   BatchNormSpec batch = {.layout = Layout::kChannelsLast};
+  if (law == Law::kSamples) {
+    batch.running.weighting = Weighting::kSamples;
+    batch.running.variance = RunningVariance::kBiased;
+  }
   batch.running.cumulative = law == Law::kCumulative;
   if (law == Law::kMomentum) batch.running.momentum = kMomentumOfNew;
   return {.attributes = batch};
@@ -240,6 +244,10 @@ class Child {
     StateUpdate update;
     update.id = kSessions[step.session].id;
     update.moments = StepMoments(step);
+    if (kSessions[step.session].law == Law::kSamples) {
+      StepExtremes extremes = ExtremesOf(step);
+      update.extremes = {.min = std::move(extremes.min), .max = std::move(extremes.max)};
+    }
     update.step = StepId{ClientName(step.client), step.sequence};
     store_->Commit(std::move(update),
                    [promise](absl::StatusOr<CommitResult> result) { promise->set_value(std::move(result)); });

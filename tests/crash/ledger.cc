@@ -24,6 +24,13 @@ Content ContentOf(const SessionRecord& record) {
   content.phi.assign(record.phi().begin(), record.phi().end());
   content.phi_before.emplace(record.phi_before().begin(), record.phi_before().end());
   content.num_batches = record.num_batches();
+  content.count.assign(record.count().begin(), record.count().end());
+  content.min.assign(record.min().begin(), record.min().end());
+  content.max.assign(record.max().begin(), record.max().end());
+  // A record of samples has no variance: the prior, or what count and m2 say.
+  for (int c = 0; c < record.m2_size(); ++c) {
+    content.var.push_back(record.count(c) > 0 ? record.m2(c) / record.count(c) : 1.0);
+  }
   return content;
 }
 
@@ -35,6 +42,7 @@ Tally& Tally::operator+=(const Tally& other) {
   sent_again += other.sent_again;
   created += other.created;
   reads += other.reads;
+  states += other.states;
   checks += other.checks;
   lost += other.lost;
   doubled += other.doubled;
@@ -90,6 +98,7 @@ void Ledger::Acknowledged(const StepKey& step, const Acknowledgement& ack) {
   const bool known = step.sequence <= std::max(client.acknowledged, client.recovered_at_rest);
   if (known && !ack.replayed) Doubled(what + ", was applied before and is not called a replay");
   NoteApplied(step, ack.version);
+  if (ack.state.has_value()) NoteStated(step.session, ack);
   if (step.sequence <= client.acknowledged) {
     ++tally_.sent_again;
     return;
@@ -99,6 +108,18 @@ void Ledger::Acknowledged(const StepKey& step, const Acknowledgement& ack) {
   client.acknowledged = step.sequence;
   SessionLedger& session = sessions_[step.session];
   session.known = std::max(session.known, ack.version);
+}
+
+void Ledger::NoteStated(int session, const Acknowledgement& ack) {
+  SessionLedger& ledger = sessions_[session];
+  const PublishedState& state = *ack.state;
+  NoteEpoch(session, state.uid);
+  if (state.version < ack.version) {
+    Lost(std::string(kSessions[session].id) + " is at version " + Number(state.version) +
+         " in the reply to a step that made version " + Number(ack.version));
+  }
+  ledger.known = std::max(ledger.known, state.version);
+  if (state.version > ledger.folded) ledger.stated.emplace(state.version, state.content);
 }
 
 void Ledger::Seen(int session, uint64_t version, uint64_t known) {
@@ -253,6 +274,25 @@ void Ledger::CheckOutcomes(int session, int client, const ClientRecord& record) 
   Lost(text);
 }
 
+bool Ledger::FoldNext(int session) {
+  SessionLedger& ledger = sessions_[session];
+  const auto next = ledger.order.find(ledger.folded + 1);
+  if (next == ledger.order.end()) return false;
+  Apply(next->second, &ledger.content);
+  ++ledger.folded;
+  ledger.order.erase(next);
+  const auto stated = ledger.stated.find(ledger.folded);
+  if (stated == ledger.stated.end()) return true;
+  ++tally_.states;
+  const std::string difference = Difference(ledger.content, stated->second);
+  ledger.stated.erase(stated);
+  if (!difference.empty()) {
+    Mismatch(std::string(kSessions[session].id) + " at version " + Number(ledger.folded) +
+             ", the reply to a step: " + difference);
+  }
+  return true;
+}
+
 void Ledger::CheckContent(int session, uint64_t version, const Content& actual, const char* source) {
   SessionLedger& ledger = sessions_[session];
   const std::string id = kSessions[session].id;
@@ -260,14 +300,9 @@ void Ledger::CheckContent(int session, uint64_t version, const Content& actual, 
     return Lost(id + " is at version " + Number(version) + " in " + source + " and was at " + Number(ledger.folded));
   }
   while (ledger.folded < version) {
-    const auto next = ledger.order.find(ledger.folded + 1);
-    if (next == ledger.order.end()) {
-      return Doubled(id + " is at version " + Number(version) + ", and no step is known to have made version " +
-                     Number(ledger.folded + 1));
-    }
-    Apply(next->second, &ledger.content);
-    ++ledger.folded;
-    ledger.order.erase(next);
+    if (FoldNext(session)) continue;
+    return Doubled(id + " is at version " + Number(version) + ", and no step is known to have made version " +
+                   Number(ledger.folded + 1));
   }
   const std::string difference = Difference(ledger.content, actual);
   if (!difference.empty()) Mismatch(id + " at version " + Number(version) + ", " + source + ": " + difference);

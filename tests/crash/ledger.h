@@ -26,6 +26,7 @@ struct Tally {
   int64_t sent_again = 0;  // acknowledged steps that were sent again, to see that they are known
   int64_t created = 0;     // sessions, each with an epoch of its own
   int64_t reads = 0;       // versions that readers saw
+  int64_t states = 0;      // that replies to steps carried, compared
   int64_t checks = 0;      // sessions compared
   int64_t lost = 0;        // violations, by what they mean
   int64_t doubled = 0;
@@ -35,17 +36,18 @@ struct Tally {
   int64_t violations() const { return lost + doubled + mismatches; }
 };
 
-struct Acknowledgement {
-  uint64_t version = 0;
-  std::string uid;
-  bool replayed = false;
-};
-
-// A session's state as GetSession tells it.
+// A session's state as GetSession tells it, or the reply to a step that asked for it.
 struct PublishedState {
   uint64_t version = 0;
   std::string uid;
   Content content;
+};
+
+struct Acknowledgement {
+  uint64_t version = 0;
+  std::string uid;
+  bool replayed = false;
+  std::optional<PublishedState> state;  // the newest, which is no older than `version`
 };
 
 class Ledger {
@@ -111,6 +113,7 @@ class Ledger {
     uint64_t known = 0;                 // the highest version that was acknowledged or read
     uint64_t folded = 0;                // the version that `content` is of
     Content content;
+    std::map<uint64_t, Content> stated;  // by version above `folded`: what replies to steps carried
   };
 
   void Lost(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -118,10 +121,14 @@ class Ledger {
   void Mismatch(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteEpoch(int session, const std::string& uid) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteApplied(const StepKey& step, uint64_t version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A state can be compared only when every step before it is known; it is kept until then.
+  void NoteStated(int session, const Acknowledgement& ack) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckClients(int session, const std::vector<uint64_t>& acknowledged, const store::v1::SessionRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckClient(const StepKey& floor, const store::v1::ClientRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckOutcomes(int session, int client, const store::v1::ClientRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Folds one step more, and compares with what replies carried of the version that it made. False: it is not known.
+  bool FoldNext(int session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Folds up to `version` and compares.
   void CheckContent(int session, uint64_t version, const Content& actual, const char* source)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

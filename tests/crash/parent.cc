@@ -143,7 +143,8 @@ int PrintResult(const std::string& mode, const Flags& flags, const Result& resul
   }
   const Tally& tally = result.tally;
   std::cerr << "  " << tally.created << " sessions created, " << tally.checks << " times compared, " << tally.reads
-            << " reads; " << tally.sent_again << " acknowledged steps sent again and known\n";
+            << " reads, " << tally.states << " states in replies; " << tally.sent_again
+            << " acknowledged steps sent again and known\n";
   PrintRow(mode == "kills" ? level : mode, result, elapsed);
   for (const std::string& text : result.evidence) std::cerr << "VIOLATION: " << text << "\n";
   return result.evidence.empty() ? 0 : 1;

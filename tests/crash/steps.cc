@@ -1,7 +1,10 @@
 #include "tests/crash/steps.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <tuple>
 
 namespace normd::crash {
@@ -16,22 +19,73 @@ uint64_t Mix(uint64_t h) {
   return h ^ (h >> 31);
 }
 
+uint64_t SeedOf(const StepKey& step) { return Mix(Mix(Mix(step.session) ^ step.client) ^ step.sequence); }
+
 std::string Hex(double value) {
   char text[40];
   std::snprintf(text, sizeof(text), "%a", value);
   return text;
 }
 
-std::string Differing(const char* name, const std::vector<double>& expected, const std::vector<double>& actual) {
+bool IsNear(double expected, double actual, double tolerance) {
+  return std::abs(actual - expected) <= tolerance * std::max(1.0, std::abs(expected));
+}
+
+// Tolerance 0: bit for bit.
+std::string Differing(const char* name, const std::vector<double>& expected, const std::vector<double>& actual,
+                      double tolerance = 0) {
   if (expected.size() != actual.size()) {
     return std::string(name) + " has " + std::to_string(actual.size()) + " values, not " +
            std::to_string(expected.size());
   }
   for (size_t c = 0; c < expected.size(); ++c) {
     if (std::bit_cast<uint64_t>(expected[c]) == std::bit_cast<uint64_t>(actual[c])) continue;
+    if (tolerance > 0 && IsNear(expected[c], actual[c], tolerance)) continue;
     return std::string(name) + "[" + std::to_string(c) + "] is " + Hex(actual[c]) + ", not " + Hex(expected[c]);
   }
   return "";
+}
+
+void Count(const StepKey& step, Content* content) {
+  const auto channels = content->sums.size();
+  const std::vector<float> x = StepValues(step);
+  for (size_t i = 0; i < x.size(); ++i) {
+    SampleSums& sums = content->sums[i % channels];
+    const auto value = static_cast<uint64_t>(x[i]);
+    ++sums.count;
+    sums.sum += value;
+    sums.squares += value * value;
+  }
+  const StepExtremes extremes = ExtremesOf(step);
+  for (size_t c = 0; c < channels; ++c) {
+    const SampleSums& sums = content->sums[c];
+    const auto count = static_cast<double>(sums.count);
+    content->count[c] = count;
+    content->mean[c] = static_cast<double>(sums.sum) / count;
+    // Exact up to the division: below 1.6e7 samples both products fit in 64 bits.
+    content->var[c] = static_cast<double>(sums.count * sums.squares - sums.sum * sums.sum) / count / count;
+    content->min[c] = std::min(content->min[c], extremes.min[c]);
+    content->max[c] = std::max(content->max[c], extremes.max[c]);
+  }
+}
+
+void ApplyWeighted(const StepKey& step, Content* content) {
+  const Law law = kSessions[step.session].law;
+  const Moments moments = StepMoments(step);
+  const auto batches = static_cast<double>(content->num_batches);
+  const double a = law == Law::kCumulative ? 1 / batches : kMomentumOfNew;
+  for (size_t c = 0; c < moments.size(); ++c) {
+    const Moment& m = moments[c];
+    if (law == Law::kPower) {
+      const double v = m.m2 / m.count;
+      double& phi = content->phi[c];
+      if (batches < kWarmupSteps) phi = phi * (batches - 1) / batches + v / batches;
+      phi = kAlpha * phi + (1 - kAlpha) * v;
+    } else {
+      content->mean[c] = (1 - a) * content->mean[c] + a * m.mean;
+      content->var[c] = (1 - a) * content->var[c] + a * (m.m2 / (m.count - 1));
+    }
+  }
 }
 
 }  // namespace
@@ -49,10 +103,14 @@ uint64_t OldStepAfter(uint64_t sequence) {
   return sequence % kOneIn == 0 && sequence > age ? sequence - age : 0;
 }
 
+int64_t RowsOf(const StepKey& step) {
+  if (kSessions[step.session].law != Law::kSamples) return kRows;
+  return 1 + static_cast<int64_t>(Mix(SeedOf(step)) % kMaxSamples);
+}
+
 std::vector<float> StepValues(const StepKey& step) {
-  const int64_t channels = kSessions[step.session].channels;
-  const uint64_t seed = Mix(Mix(Mix(step.session) ^ step.client) ^ step.sequence);
-  std::vector<float> x(static_cast<size_t>(kRows * channels));
+  const uint64_t seed = SeedOf(step);
+  std::vector<float> x(static_cast<size_t>(RowsOf(step) * kSessions[step.session].channels));
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(Mix(seed ^ i) & 0xff);
   return x;
 }
@@ -60,17 +118,32 @@ std::vector<float> StepValues(const StepKey& step) {
 Moments StepMoments(const StepKey& step) {
   const SessionPlan& plan = kSessions[step.session];
   const std::vector<float> x = StepValues(step);
+  const int64_t rows = RowsOf(step);
   Moments moments(static_cast<size_t>(plan.channels));
   for (size_t c = 0; c < moments.size(); ++c) {
     const auto value = [&](int64_t row) -> double { return x[static_cast<size_t>(row * plan.channels) + c]; };
     Moment& m = moments[c];
-    m.count = kRows;
+    m.count = static_cast<double>(rows);
     if (plan.law != Law::kPower) {
-      for (int64_t row = 0; row < kRows; ++row) m.mean += value(row) / kRows;
+      for (int64_t row = 0; row < rows; ++row) m.mean += value(row);
+      m.mean /= m.count;
     }
-    for (int64_t row = 0; row < kRows; ++row) m.m2 += (value(row) - m.mean) * (value(row) - m.mean);
+    for (int64_t row = 0; row < rows; ++row) m.m2 += (value(row) - m.mean) * (value(row) - m.mean);
   }
   return moments;
+}
+
+StepExtremes ExtremesOf(const StepKey& step) {
+  const std::vector<float> x = StepValues(step);
+  const auto channels = static_cast<size_t>(kSessions[step.session].channels);
+  StepExtremes extremes = {.min = std::vector<double>(x.begin(), x.begin() + channels), .max = {}};
+  extremes.max = extremes.min;
+  for (size_t i = channels; i < x.size(); ++i) {
+    const double value = x[i];
+    extremes.min[i % channels] = std::min(extremes.min[i % channels], value);
+    extremes.max[i % channels] = std::max(extremes.max[i % channels], value);
+  }
+  return extremes;
 }
 
 Content InitialContent(int session) {
@@ -83,37 +156,32 @@ Content InitialContent(int session) {
     content.mean.assign(channels, 0.0);
     content.var.assign(channels, 1.0);
   }
+  if (plan.law == Law::kSamples) {
+    content.sums.resize(channels);
+    content.count.assign(channels, 0.0);
+    content.min.assign(channels, std::numeric_limits<double>::infinity());
+    content.max.assign(channels, -std::numeric_limits<double>::infinity());
+  }
   return content;
 }
 
 void Apply(const StepKey& step, Content* content) {
-  const Law law = kSessions[step.session].law;
-  const Moments moments = StepMoments(step);
-  const auto batches = static_cast<double>(++content->num_batches);
+  ++content->num_batches;
   content->phi_before = content->phi;
-  const double a = law == Law::kCumulative ? 1 / batches : kMomentumOfNew;
-  for (size_t c = 0; c < moments.size(); ++c) {
-    const Moment& m = moments[c];
-    if (law == Law::kPower) {
-      const double v = m.m2 / m.count;
-      double& phi = content->phi[c];
-      if (batches < kWarmupSteps) phi = phi * (batches - 1) / batches + v / batches;
-      phi = kAlpha * phi + (1 - kAlpha) * v;
-    } else {
-      content->mean[c] = (1 - a) * content->mean[c] + a * m.mean;
-      content->var[c] = (1 - a) * content->var[c] + a * (m.m2 / (m.count - 1));
-    }
-  }
+  if (kSessions[step.session].law == Law::kSamples) return Count(step, content);
+  ApplyWeighted(step, content);
 }
 
 std::string Difference(const Content& expected, const Content& actual) {
   if (expected.num_batches != actual.num_batches) {
     return "num_batches is " + std::to_string(actual.num_batches) + ", not " + std::to_string(expected.num_batches);
   }
-  for (const auto& [name, want, have] :
-       {std::tuple("mean", &expected.mean, &actual.mean), std::tuple("var", &expected.var, &actual.var),
-        std::tuple("phi", &expected.phi, &actual.phi)}) {
-    if (std::string difference = Differing(name, *want, *have); !difference.empty()) return difference;
+  const double tolerance = expected.sums.empty() ? 0 : kSampleTolerance;
+  for (const auto& [name, want, have, allowed] :
+       {std::tuple("count", &expected.count, &actual.count, 0.0), std::tuple("min", &expected.min, &actual.min, 0.0),
+        std::tuple("max", &expected.max, &actual.max, 0.0), std::tuple("mean", &expected.mean, &actual.mean, tolerance),
+        std::tuple("var", &expected.var, &actual.var, tolerance), std::tuple("phi", &expected.phi, &actual.phi, 0.0)}) {
+    if (std::string difference = Differing(name, *want, *have, allowed); !difference.empty()) return difference;
   }
   if (!actual.phi_before.has_value()) return "";
   return Differing("phi_before", expected.phi_before.value_or(std::vector<double>()), *actual.phi_before);

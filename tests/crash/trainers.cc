@@ -11,6 +11,9 @@ namespace normd::crash {
 
 namespace {
 
+// One flush of samples in so many asks for the state.
+constexpr uint64_t kStateOneIn = 3;
+
 std::string NameOf(int session) { return std::string("sessions/") + kSessions[session].id; }
 
 v1::NormSpec SpecOf(Law law) {
@@ -22,6 +25,7 @@ v1::NormSpec SpecOf(Law law) {
   }
   v1::BatchNorm* const batch_norm = spec.mutable_batch_norm();
   batch_norm->set_layout(v1::LAYOUT_CHANNELS_LAST);
+  if (law == Law::kSamples) batch_norm->mutable_running()->set_weighting(v1::WEIGHTING_SAMPLES);
   if (law == Law::kCumulative) batch_norm->mutable_running()->set_cumulative(true);
   if (law == Law::kMomentum) batch_norm->mutable_running()->set_momentum(kMomentumOfNew);
   return spec;
@@ -32,7 +36,7 @@ v1::NormalizeRequest TensorRequest(const StepKey& step) {
   request.set_session(NameOf(step.session));
   request.set_mode(v1::MODE_TRAINING);
   const std::vector<float> x = StepValues(step);
-  *request.mutable_x() = client::Tensor::F32({kRows, kSessions[step.session].channels}, x).ToProto();
+  *request.mutable_x() = client::Tensor::F32({RowsOf(step), kSessions[step.session].channels}, x).ToProto();
   return request;
 }
 
@@ -52,6 +56,11 @@ v1::CommitMomentsRequest MomentsRequest(const StepKey& step) {
   *moments->mutable_count() = client::Tensor::F64(shape, count).ToProto();
   *moments->mutable_mean() = client::Tensor::F64(shape, mean).ToProto();
   *moments->mutable_m2() = client::Tensor::F64(shape, m2).ToProto();
+  if (kSessions[step.session].law != Law::kSamples) return request;
+  const StepExtremes extremes = ExtremesOf(step);
+  *moments->mutable_min() = client::Tensor::F64(shape, extremes.min).ToProto();
+  *moments->mutable_max() = client::Tensor::F64(shape, extremes.max).ToProto();
+  request.set_want_state(step.sequence % kStateOneIn == 0);
   return request;
 }
 
@@ -62,24 +71,32 @@ void Complete(const StepKey& step, std::optional<uint64_t> expected_version, Req
   if (expected_version.has_value()) request->set_expected_version(*expected_version);
 }
 
-absl::StatusOr<Acknowledgement> ReadResult(const v1::StateResult& state) {
-  if (!state.applied()) return absl::InternalError(absl::StrCat("not applied: ", v1::Reason_Name(state.reason())));
-  return Acknowledgement{state.version(), state.epoch(), state.replayed()};
-}
-
 std::vector<double> DoublesOf(const v1::Tensor& tensor) {
   absl::StatusOr<client::Tensor> values = client::Tensor::FromProto(tensor);
   return values.ok() ? values->ToDoubles() : std::vector<double>();
 }
 
+Content ContentOf(const v1::RunningState& state) {
+  Content content;
+  if (state.has_mean()) content.mean = DoublesOf(state.mean());
+  if (state.has_var()) content.var = DoublesOf(state.var());
+  if (state.has_phi()) content.phi = DoublesOf(state.phi());
+  if (state.has_count()) content.count = DoublesOf(state.count());
+  if (state.has_min()) content.min = DoublesOf(state.min());
+  if (state.has_max()) content.max = DoublesOf(state.max());
+  content.num_batches = state.num_batches();
+  return content;
+}
+
 PublishedState StateOf(const v1::Session& session) {
-  PublishedState state = {.version = session.version(), .uid = session.uid(), .content = {}};
-  const v1::RunningState& running = session.state();
-  if (running.has_mean()) state.content.mean = DoublesOf(running.mean());
-  if (running.has_var()) state.content.var = DoublesOf(running.var());
-  if (running.has_phi()) state.content.phi = DoublesOf(running.phi());
-  state.content.num_batches = running.num_batches();
-  return state;
+  return {.version = session.version(), .uid = session.uid(), .content = ContentOf(session.state())};
+}
+
+absl::StatusOr<Acknowledgement> ReadResult(const v1::StateResult& state) {
+  if (!state.applied()) return absl::InternalError(absl::StrCat("not applied: ", v1::Reason_Name(state.reason())));
+  Acknowledgement ack = {state.version(), state.epoch(), state.replayed(), std::nullopt};
+  if (state.has_state()) ack.state = PublishedState{state.state_version(), state.epoch(), ContentOf(state.state())};
+  return ack;
 }
 
 // What a server that dies or comes up, or a database behind it, makes of a call. Everything else is a violation.
@@ -120,8 +137,10 @@ absl::Status CheckSessions(Client& client, Ledger* ledger) {
 
 absl::StatusOr<Acknowledgement> SendStep(Client& client, const StepKey& step,
                                          std::optional<uint64_t> expected_version) {
-  // Steps as tensors and as moments are one and the same to the store. (PowerNorm's values would be scaled first.)
-  if (step.sequence % 2 == 0 && kSessions[step.session].law != Law::kPower) {
+  // Steps as tensors and as moments are one and the same to the store. (PowerNorm's values would be scaled first, and a
+  // tensor's step leaves a session without known extremes.)
+  const Law law = kSessions[step.session].law;
+  if (step.sequence % 2 == 0 && law != Law::kPower && law != Law::kSamples) {
     v1::NormalizeRequest request = TensorRequest(step);
     Complete(step, expected_version, &request);
     const absl::StatusOr<v1::NormalizeResponse> response = client.Normalize(request);
@@ -132,6 +151,8 @@ absl::StatusOr<Acknowledgement> SendStep(Client& client, const StepKey& step,
   Complete(step, expected_version, &request);
   const absl::StatusOr<v1::StateResult> state = client.CommitMoments(request);
   if (!state.ok()) return state.status();
+  if (state->has_state() != request.want_state())
+    return absl::InternalError("the state that was asked for is missing, or one came unasked");
   return ReadResult(*state);
 }
 
