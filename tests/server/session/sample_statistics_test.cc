@@ -131,22 +131,37 @@ TEST(SampleStatisticsTest, AreThoseOfAllSamplesToTheOracle) {
   }
 }
 
+// Merges round, and each order of steps rounds otherwise, so states differ in their last bits. The worst of 20 times 50
+// orders of 200 steps, measured against exact sums: 1.4e-15 for means and 3.2e-15 for variances; between two orders
+// 2.5e-15 and 4.5e-15. Both grow with the square root of the number of steps, and that of variances with the square of
+// mean / deviation once that is above a thousand.
 TEST(SampleStatisticsTest, HardlyDependOnTheOrderOfSteps) {
+  constexpr double kMeanBound = 3e-15;
+  constexpr double kVarianceBound = 6e-15;
   std::mt19937_64 random(1);
-  std::vector<Moment> steps;
-  for (int i = 0; i < 200; ++i) {
-    std::vector<double> values(1 + random() % 30);
-    for (double& value : values) value = std::normal_distribution<double>(5, 2)(random);
-    steps.push_back(MomentOf(values));
+  const std::vector<double> centres = {0, 5, 100};
+  std::vector<SampleHistory> histories(centres.size(), SampleHistory({}, /*decay=*/1));
+  std::vector<Moments> steps(200);
+  for (Moments& step : steps) {
+    const size_t samples = 1 + random() % 30;
+    for (size_t c = 0; c < centres.size(); ++c) {
+      std::vector<double> values(samples);
+      for (double& value : values) value = std::normal_distribution<double>(centres[c], 2)(random);
+      histories[c].Add(values);
+      step.push_back(MomentOf(values));
+    }
   }
-  RunningState first;
   for (int order = 0; order < 50; ++order) {
-    RunningState state = InitialState(CountingSpec(), 1);
-    for (const Moment& step : steps) ASSERT_TRUE(ApplyStep(CountingSpec(), 1, {step}, &state).ok());
-    if (order == 0) first = state;
-    EXPECT_EQ(state.count, first.count);
-    EXPECT_NEAR(state.mean[0], first.mean[0], 2e-15 * first.mean[0]);
-    EXPECT_NEAR(state.var[0], first.var[0], 1e-14 * first.var[0]);
+    RunningState state = InitialState(CountingSpec(), 3);
+    for (const Moments& step : steps) ASSERT_TRUE(ApplyStep(CountingSpec(), 3, step, &state).ok());
+    for (size_t c = 0; c < centres.size(); ++c) {
+      const SampleHistory::Statistics truth = histories[c].Now();
+      const auto mean = static_cast<double>(truth.mean);
+      const auto variance = static_cast<double>(truth.m2 / truth.count);
+      EXPECT_EQ(state.count[c], static_cast<double>(truth.count));
+      EXPECT_NEAR(state.mean[c], mean, kMeanBound * std::max(std::abs(mean), std::sqrt(variance)));
+      EXPECT_NEAR(state.var[c], variance, kVarianceBound * variance);
+    }
     std::shuffle(steps.begin(), steps.end(), random);
   }
 }

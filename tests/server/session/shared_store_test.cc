@@ -1,4 +1,9 @@
-// Two servers on one PostgreSQL: no update is lost, none is applied twice, and what one has committed the other sees.
+// Several servers on one PostgreSQL: no update is lost, none is applied twice, and what one has committed the other
+// sees.
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <random>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -15,6 +20,22 @@ using namespace session_test;  // NOLINT(google-build-using-namespace): the fixt
 
 Moments StepMoments(int client, uint64_t sequence) {
   return MomentsOf({1.0 * client, 0.5 * static_cast<double>(sequence), 3}, 5);
+}
+
+// From 1 to 9 samples for each of 5 channels, whose mean rises from 3 to 7.
+Moments SampledMoments(uint64_t step) {
+  std::mt19937_64 random(step);
+  std::vector<double> values(1 + random() % 9);
+  for (double& value : values) value = std::normal_distribution<double>(3, 2)(random);
+  return MomentsOf(values, 5);
+}
+
+void ExpectNear(const RunningState& expected, const RunningState& actual) {
+  EXPECT_EQ(actual.count, expected.count);
+  EXPECT_EQ(actual.num_batches, expected.num_batches);
+  // See sample_statistics_test.cc for what the order of steps may change.
+  EXPECT_THAT(actual.mean, ::testing::Pointwise(::testing::DoubleNear(2e-14), expected.mean));
+  EXPECT_THAT(actual.var, ::testing::Pointwise(::testing::DoubleNear(4e-14), expected.var));
 }
 
 std::string ReasonOf(const absl::Status& status) {
@@ -115,6 +136,38 @@ TEST_F(SharedStoreTest, ConcurrentClientsOnBothLoseAndDoubleNothing) {
   EXPECT_EQ((*Get(*one_, "a"))->state.mean, (*Get(expected, "a"))->state.mean);
   EXPECT_EQ((*Get(*two_, "a"))->state.var, (*Get(expected, "a"))->state.var);
   EXPECT_GT(one_->stats().conflicts + two_->stats().conflicts, 0) << "they never met: nothing was tried";
+}
+
+// Three servers merge what their clients contribute as the rows come; in each round in another order.
+TEST_F(SharedStoreTest, SamplesThroughThreeServersHardlyDependOnTheirOrder) {
+  constexpr int kRounds = 10;
+  constexpr uint64_t kSteps = 30;
+  const std::unique_ptr<SessionStore> three = fixture_->Open({}, &clock_);
+  const std::array<SessionStore*, 3> servers = {one_.get(), two_.get(), three.get()};
+  std::mt19937_64 random(20261127);
+  std::vector<uint64_t> order(kSteps);
+  std::iota(order.begin(), order.end(), 1);
+  MemoryStore expected(SessionLimits(), &clock_);
+  ASSERT_TRUE(Create(expected, NewSession("s", CountingSpec(), 5)).ok());
+  for (const uint64_t i : order) ASSERT_TRUE(Commit(expected, Step("s", SampledMoments(i))).ok());
+  const RunningState truth = (*Get(expected, "s"))->state;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::string id = "s" + std::to_string(round);
+    ASSERT_TRUE(Create(*one_, NewSession(id, CountingSpec(), 5)).ok());
+    std::vector<std::thread> clients;
+    for (size_t client = 0; client < servers.size(); ++client) {
+      clients.emplace_back([&, client] {
+        for (size_t i = client; i < kSteps; i += servers.size()) {
+          const StepId step = {"c" + std::to_string(client), i + 1};
+          const auto result = Commit(*servers[client], Step(id, SampledMoments(order[i]), step));
+          EXPECT_TRUE(result.ok()) << result.status();
+        }
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    for (SessionStore* const server : servers) ExpectNear(truth, (*Get(*server, id))->state);
+    std::shuffle(order.begin(), order.end(), random);
+  }
 }
 
 TEST_F(SharedStoreTest, ADeletedSessionIsGoneForTheOtherToo) {
