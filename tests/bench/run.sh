@@ -11,6 +11,8 @@
 #              transport: the native transport against gRPC's, an echo on each and normd on each, with a gRPC client and
 #              with h2load (Debian's package nghttp2-client); memory of unfinished messages and of idle connections, and
 #              small calls beside large streams. 9 minutes; --quick: 2 minutes.
+#              statistics: a thousand contributors to one session that counts samples, and ten thousand watchers of it.
+#              3 minutes; --quick: 40 s.
 #              operations: what TLS, tokens and policy, traces, many connections and a scrape cost. 10 minutes; --quick: 2.
 # --quick      shorter rounds, fewer of them: for CI and for a first look.
 # --json       everything that was measured, for programs.
@@ -21,8 +23,8 @@
 # --only       what has the regular expression in its name, a comma meaning "or". kernels: "REGIME NAME" as in "^L3 LN f32"
 #              or "^DRAM", threads, operations, roots. store: rows by name, many sessions. datapath: inline, calls, idle,
 #              memory, overload, shared, or more of a name, as in "inline tcp unary". transport: rows by name, as in
-#              "^echo (unary|h2load) 4 KiB", unfinished, idle connections, small beside large. operations: handshakes,
-#              tls, access, traces, connections, scrape.
+#              "^echo (unary|h2load) 4 KiB", unfinished, idle connections, small beside large. statistics: contributors,
+#              watchers, or more of a row's name. operations: handshakes, tls, access, traces, connections, scrape.
 # --rounds     operations: how many rounds, instead of the usual number.
 # --build-dir  where to build, build/release by default.
 # --peers      kernels: the python of a virtual environment that has torch (some gigabytes, `python3 -m venv DIR &&
@@ -44,7 +46,7 @@ usage() {
 
 suite=${1:-}
 [[ $# -eq 0 ]] || shift
-[[ " kernels store datapath transport metrics operations " == *" $suite "* ]] || usage
+[[ " kernels store datapath transport metrics statistics operations " == *" $suite "* ]] || usage
 
 build=build/release arguments=()
 while [[ $# -gt 0 ]]; do

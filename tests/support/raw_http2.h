@@ -40,6 +40,8 @@ class RawHttp2 {
   RawHttp2& operator=(const RawHttp2&) = delete;
 
   bool connected() const { return fd_ >= 0; }
+  // For a reader of its own, which takes the place of Receive.
+  int descriptor() const { return fd_; }
 
   // Bytes as they are. False when the connection has ended.
   bool SendBytes(std::string_view bytes);
