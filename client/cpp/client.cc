@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
   if (options.prefer_unix_socket) to = client::FindUnixSocketOf(to, options).value_or(to);
   absl::StatusOr<std::unique_ptr<client::Credentials>> credentials = client::Credentials::Make(to, options.security);
   if (!credentials.ok()) return credentials.status();
-  auto channels = std::make_unique<Channels>(to, options, *std::move(credentials));
+  auto channels = std::make_shared<Channels>(to, options, *std::move(credentials));
   return std::unique_ptr<Client>(new Client(to, std::move(options), std::move(channels)));
 }
 
@@ -83,12 +83,18 @@ struct Client::Sharing {
   std::atomic<int64_t> answered{0};  // calls that ended well over shared memory
 };
 
-Client::Client(const std::string& target, ClientOptions options, std::unique_ptr<Channels> channels)
+Client::Client(const std::string& target, ClientOptions options, std::shared_ptr<Channels> channels)
     : target_(target),
       options_(std::move(options)),
       channels_(std::move(channels)),
       sharing_(std::make_unique<Sharing>(target, options_.shared_region_bytes)) {}
 Client::~Client() = default;
+
+std::unique_ptr<Client> Client::WithDeadline(absl::Duration deadline) const {
+  ClientOptions options = options_;
+  options.deadline = deadline;
+  return std::unique_ptr<Client>(new Client(target_, std::move(options), channels_));
+}
 
 int64_t Client::shared_calls() const { return sharing_->answered.load(std::memory_order_relaxed); }
 

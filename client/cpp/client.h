@@ -22,7 +22,8 @@
 // In the path: a request starts here and its reply ends here. The library knows the contract (the .proto files) and
 // gRPC, and nothing of the server's code; this header needs no gRPC.
 // Threads: a Client is safe from any number of threads. Its calls block until their reply or deadline.
-// Ownership: a Client owns its connections. A NormalizeStream keeps what it needs and may outlive the Client.
+// Ownership: a Client owns its connections. A NormalizeStream or a SessionWatch keeps what it needs and may
+// outlive the Client.
 #ifndef NORMD_CLIENT_CPP_CLIENT_H_
 #define NORMD_CLIENT_CPP_CLIENT_H_
 
@@ -40,6 +41,7 @@
 #include "client/cpp/cuda_region.h"
 #include "client/cpp/retry.h"
 #include "client/cpp/security.h"
+#include "client/cpp/session_watch.h"
 #include "client/cpp/shared_memory.h"
 #include "client/cpp/status.h"
 #include "client/cpp/tensor.h"
@@ -139,8 +141,8 @@ class NormalizeStream {
 // connection that run at a time, streams and CUDA regions included (--max_concurrent_streams: 16 by default, or 8);
 // further calls wait in the client. Programs that need more make several Clients. After fork() the child connects a
 // Client of its own.
-// Lifetime: destroy a Client only when none of its calls is running. Streams, SharedBlocks and CudaRegions that it made
-// may outlive it.
+// Lifetime: destroy a Client only when none of its calls is running. Streams, watches, SharedBlocks and CudaRegions
+// that it made may outlive it.
 // Blocking: a call returns at its deadline at the latest, with one exception that is gRPC's: a call that is still
 // writing returns only when its bytes have left the process. A stopped server or a machine that is gone can hold such a
 // call in a full socket.
@@ -160,6 +162,10 @@ class Client {
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
+
+  // A Client of the same connections and the same retry budget whose calls have another time limit, which must be
+  // positive. It may outlive this one.
+  std::unique_ptr<Client> WithDeadline(absl::Duration deadline) const;
 
   // Where the Client connects: the `target` of Connect, or the Unix socket that was preferred.
   const std::string& target() const { return target_; }
@@ -225,18 +231,29 @@ class Client {
   // uses the id. If the existing session has another method, number of channels or other labels than the one to create,
   // CreateSession returns ALREADY_EXISTS.
   absl::StatusOr<v1::Session> CreateSession(const v1::CreateSessionRequest& request);
-  // SESSION_VIEW_FULL adds the parameters and the running state.
-  absl::StatusOr<v1::Session> GetSession(const std::string& name, v1::SessionView view = v1::SESSION_VIEW_BASIC);
+  // SESSION_VIEW_FULL adds the parameters, the running state, the names of the channels and the digest. A session whose
+  // version is not above `newer_than_version` is returned in SESSION_VIEW_BASIC all the same, so that a caller who asks
+  // again and again receives tensors once a version.
+  absl::StatusOr<v1::Session> GetSession(const std::string& name, v1::SessionView view = v1::SESSION_VIEW_BASIC,
+                                         std::optional<uint64_t> newer_than_version = std::nullopt);
+  // Opens a watch on the session's versions (<normd/session_watch.h>). Never fails: SessionWatch::Next reports errors.
+  // A watch is a call for as long as it lives, on the connection for large messages.
+  std::unique_ptr<SessionWatch> WatchSession(const std::string& name, WatchOptions options = {});
   // One page of sessions. `next_page_token` of the response is the `page_token` of the request for the next page.
   absl::StatusOr<v1::ListSessionsResponse> ListSessions(const v1::ListSessionsRequest& request);
-  // Changes the fields that `update_mask` names: parameters, labels, ttl.
+  // Changes the fields that `update_mask` names: parameters, labels, ttl, frozen.
   absl::StatusOr<v1::Session> UpdateSession(const v1::UpdateSessionRequest& request);
+  // Makes the session refuse every change but its deletion, for good: FAILED_PRECONDITION, reason SESSION_FROZEN. A
+  // session that is frozen already is returned as it is, and so the call is retried.
+  absl::StatusOr<v1::Session> FreezeSession(const std::string& name);
   // Sets the running state back to its initial values.
   absl::StatusOr<v1::Session> ResetSession(const v1::ResetSessionRequest& request);
-  // Copies a session under another id.
+  // Copies a session under another id. With `frozen` the copy is a version for good, whatever becomes of the original.
   absl::StatusOr<v1::Session> ForkSession(const v1::ForkSessionRequest& request);
   absl::Status DeleteSession(const v1::DeleteSessionRequest& request);
-  // Applies one training step from the partial moments of one or several callers, merged in the order given.
+  // Applies one training step from the partial moments of one or several callers, merged in the order given. With
+  // `want_state` the reply carries the session's newest state, which holds the step. Moments with `channel_names` are
+  // put in the session's order by these names: INVALID_ARGUMENT for a name that is missing, unknown or given twice.
   absl::StatusOr<v1::StateResult> CommitMoments(const v1::CommitMomentsRequest& request);
   // The session as the server's serialised record. The offset and checksum of every chunk are checked: DATA_LOSS.
   absl::StatusOr<std::string> ExportSession(const std::string& name);
@@ -248,7 +265,6 @@ class Client {
 
  private:
   struct Channels;
-  Client(ClientOptions options, std::unique_ptr<Channels> channels);
   // The server's limits: asked for once, then remembered.
   absl::StatusOr<v1::Limits> GetLimits();
   std::optional<v1::Limits> KnownLimits() const;
@@ -257,7 +273,7 @@ class Client {
   template <typename Create, typename IsOurs>
   absl::StatusOr<v1::Session> CreateWithId(const std::string& id, Create create, IsOurs is_ours);
   struct Sharing;
-  Client(const std::string& target, ClientOptions options, std::unique_ptr<Channels> channels);
+  Client(const std::string& target, ClientOptions options, std::shared_ptr<Channels> channels);
 
   absl::StatusOr<v1::NormalizeResponse> SendNormalize(const ClientOptions& options,
                                                       const v1::NormalizeRequest& request);
@@ -265,7 +281,7 @@ class Client {
 
   const std::string target_;
   const ClientOptions options_;
-  const std::unique_ptr<Channels> channels_;
+  const std::shared_ptr<Channels> channels_;  // of the Clients that WithDeadline made, too, and of watches
   const std::unique_ptr<Sharing> sharing_;
 };
 

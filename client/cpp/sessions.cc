@@ -74,10 +74,12 @@ absl::StatusOr<v1::Session> Client::CreateSession(const v1::CreateSessionRequest
       });
 }
 
-absl::StatusOr<v1::Session> Client::GetSession(const std::string& name, v1::SessionView view) {
+absl::StatusOr<v1::Session> Client::GetSession(const std::string& name, v1::SessionView view,
+                                               std::optional<uint64_t> newer_than_version) {
   v1::GetSessionRequest request;
   request.set_name(name);
   request.set_view(view);
+  if (newer_than_version.has_value()) request.set_newer_than_version(*newer_than_version);
   return RunUnary<v1::Session>(channels_->Terms(options_, name), true,
                                [&](grpc::ClientContext* context, auto* response) {
                                  return channels_->small.sessions->GetSession(context, request, response);
@@ -96,6 +98,20 @@ absl::StatusOr<v1::Session> Client::UpdateSession(const v1::UpdateSessionRequest
   return RunUnary<v1::Session>(
       channels_->Terms(options_, request.session().name()), false,
       [&](grpc::ClientContext* context, auto* response) { return stub.UpdateSession(context, request, response); });
+}
+
+absl::StatusOr<v1::Session> Client::FreezeSession(const std::string& name) {
+  v1::UpdateSessionRequest request;
+  request.mutable_session()->set_name(name);
+  request.mutable_session()->set_frozen(true);
+  request.mutable_update_mask()->add_paths("frozen");
+  absl::StatusOr<v1::Session> frozen =
+      RunUnary<v1::Session>(channels_->Terms(options_, name), true, [&](grpc::ClientContext* context, auto* response) {
+        return channels_->small.sessions->UpdateSession(context, request, response);
+      });
+  const std::optional<client::ErrorInfo> refusal = client::GetErrorInfo(frozen.status());
+  if (refusal.has_value() && refusal->reason == "SESSION_FROZEN") return GetSession(name);
+  return frozen;
 }
 
 absl::StatusOr<v1::Session> Client::ResetSession(const v1::ResetSessionRequest& request) {
