@@ -39,6 +39,7 @@ EXPECTED = {
     "stream": "1000 rows, 0 refused\nrow 1000: 0.848528 1.13137\n",
     "shared_memory": "y -1 1, 0 bytes of it sent back\n",
     "moments": "version 1: mean 4.5, var 6\n",
+    "running_moments": "count 3, mean 3 30, max 5 50\ny 0 1.22474\n",
     "errors": ".+\n  code: INVALID_ARGUMENT\n  field: spec.rms_norm.eps\n  value: -1\n  limit: .+\n"
               "  reason: EPS_OUT_OF_RANGE\n"
               ".+\n  code: NOT_FOUND\n(  field: session\n  value: .+\n  limit: .+\n)?  resource: sessions/nobody\n"

@@ -1,6 +1,6 @@
 # The package of normd_client: its public headers as <normd/NAME.h> and, with NORMD_INSTALL, the CMake package normd and
 # the pkg-config module normd. client/CMakeLists.txt includes this file.
-set(public_headers client.h cuda_region.h half.h local_server.h retry.h security.h session_watch.h
+set(public_headers client.h cuda_region.h half.h local_server.h retry.h running_moments.h security.h session_watch.h
   shared_arena.h shared_memory.h status.h tensor.h)
 
 # The build tree and the installed tree use the same files: copies that include each other as users include them.

@@ -1,0 +1,50 @@
+#include "client/cpp/moments_ledger.h"
+
+#include <utility>
+
+namespace normd::client {
+
+MomentsLedger::MomentsLedger(KnownState known, double decay)
+    : decay_(decay), known_(std::move(known)), pending_(SampleMoments::None(known_.samples.channels())) {}
+
+SampleMoments MomentsLedger::View() const {
+  SampleMoments view = known_.samples;
+  if (sent_.has_value()) view.Merge(sent_->samples, decay_);
+  view.Merge(pending_, decay_);
+  return view;
+}
+
+void MomentsLedger::Add(const SampleMoments& samples) { pending_.Merge(samples, decay_); }
+
+const MomentsLedger::Contribution* MomentsLedger::Take() {
+  if (!sent_.has_value()) {
+    if (pending_.empty()) return nullptr;
+    const size_t channels = pending_.channels();
+    sent_ = {.samples = std::exchange(pending_, SampleMoments::None(channels)), .sequence = ++last_sequence_};
+  }
+  return &*sent_;
+}
+
+void MomentsLedger::Acknowledge(std::optional<KnownState> state) {
+  const Contribution sent = *std::exchange(sent_, std::nullopt);
+  if (state.has_value()) {
+    known_ = *std::move(state);
+  } else {
+    known_.samples.Merge(sent.samples, decay_);
+    known_.digest.clear();
+  }
+  std::optional<KnownState> newer = std::exchange(newer_, std::nullopt);
+  if (newer.has_value()) See(*std::move(newer));
+}
+
+void MomentsLedger::See(KnownState state) {
+  if (sent_.has_value()) {
+    newer_ = std::move(state);
+    return;
+  }
+  // The same version again may bring the digest that a reply to a contribution does not have.
+  const bool adds_digest = state.version == known_.version && known_.digest.empty();
+  if (state.version > known_.version || adds_digest) known_ = std::move(state);
+}
+
+}  // namespace normd::client
