@@ -105,6 +105,24 @@ inline void PrepareContext(absl::Time deadline, const Credentials& credentials, 
   credentials.AddTo(context);
 }
 
+// Waits for `duration`, until `is_over()`, or until the channel connects again. A thread that only sleeps would wait
+// for longer: gRPC goes on with a connection while a thread waits for it, and else looks after it every 5 s.
+template <typename IsOver>
+void WaitForConnection(grpc::Channel& channel, absl::Duration duration, IsOver is_over) {
+  constexpr absl::Duration kSlice = absl::Milliseconds(20);  // the longest time until `is_over` is asked
+  const absl::Time end = absl::Now() + duration;
+  // A server that is connected, and refuses, is given the whole time.
+  const bool was_connected = channel.GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY;
+  while (absl::Now() < end && !is_over()) {
+    const absl::Time slice_end = std::min(end, absl::Now() + kSlice);
+    if (was_connected) {
+      std::this_thread::sleep_for(absl::ToChronoNanoseconds(slice_end - absl::Now()));
+    } else if (channel.WaitForConnected(ToDeadline(slice_end))) {
+      return;
+    }
+  }
+}
+
 }  // namespace client
 
 struct Client::Channels {

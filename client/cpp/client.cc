@@ -96,6 +96,10 @@ std::unique_ptr<Client> Client::WithDeadline(absl::Duration deadline) const {
   return std::unique_ptr<Client>(new Client(target_, std::move(options), channels_));
 }
 
+void Client::WaitForConnection(size_t request_bytes, absl::Duration duration, absl::FunctionRef<bool()> is_over) const {
+  client::WaitForConnection(*channels_->For(options_, request_bytes).channel, duration, is_over);
+}
+
 int64_t Client::shared_calls() const { return sharing_->answered.load(std::memory_order_relaxed); }
 
 absl::StatusOr<client::SharedBlock> Client::AllocateShared(int64_t size_bytes) {

@@ -34,6 +34,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -49,6 +50,10 @@
 #include "normd/v1/sessions.pb.h"
 
 namespace normd {
+
+namespace client {
+class MomentsSender;
+}  // namespace client
 
 // Options of a Client; constant after Connect. Sizes are in bytes.
 struct ClientOptions {
@@ -264,6 +269,7 @@ class Client {
   absl::StatusOr<Health> CheckHealth();
 
  private:
+  friend class client::MomentsSender;
   struct Channels;
   // The server's limits: asked for once, then remembered.
   absl::StatusOr<v1::Limits> GetLimits();
@@ -278,6 +284,10 @@ class Client {
   absl::StatusOr<v1::NormalizeResponse> SendNormalize(const ClientOptions& options,
                                                       const v1::NormalizeRequest& request);
   absl::StatusOr<v1::NormalizeResponse> SendShared(const ClientOptions& options, client::SharedCall call);
+
+  // Waits for `duration`, until `is_over` returns true, or until the connection for requests of `request_bytes` is made
+  // again: what those do who try again by themselves.
+  void WaitForConnection(size_t request_bytes, absl::Duration duration, absl::FunctionRef<bool()> is_over) const;
 
   const std::string target_;
   const ClientOptions options_;

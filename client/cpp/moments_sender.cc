@@ -18,6 +18,8 @@ namespace {
 // Between tries while no server answers; doubled from the first to the last.
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100), kLastPause = absl::Seconds(5);
 
+constexpr size_t kBytesPerChannel = 5 * sizeof(double);  // of a contribution
+
 std::string RandomClientId() {
   std::random_device device;
   const uint64_t number = uint64_t{device()} << 32 | device();
@@ -46,6 +48,7 @@ MomentsSender::MomentsSender(std::unique_ptr<Client> client, SenderOptions optio
     : client_(std::move(client)),
       options_(std::move(options)),
       client_id_(RandomClientId()),
+      request_bytes_(known.samples.channels() * kBytesPerChannel),
       ledger_(std::move(known), options_.decay),
       thread_([this] { Run(); }) {}
 
@@ -98,20 +101,28 @@ void MomentsSender::Run() {
   absl::Duration pause = kFirstPause;
   while (WaitForWork()) {
     const absl::Status status = SendOrLearn();
-    std::unique_lock<std::mutex> lock(mu_);
-    trouble_ = status;
+    if (!GoesOnAfter(status)) return;
     if (status.ok()) {
       pause = kFirstPause;
       continue;
     }
-    if (!IsTemporary(status)) {
-      failure_ = status;
-      changed_.notify_all();
-      return;
-    }
-    WaitFor(pause, lock, changed_, [this] { return closing_; });
+    client_->WaitForConnection(request_bytes_, pause, [this] { return IsClosing(); });
     pause = std::min(2 * pause, kLastPause);
   }
+}
+
+bool MomentsSender::GoesOnAfter(const absl::Status& status) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  trouble_ = status;
+  if (status.ok() || IsTemporary(status)) return true;
+  failure_ = status;
+  changed_.notify_all();
+  return false;
+}
+
+bool MomentsSender::IsClosing() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return closing_;
 }
 
 bool MomentsSender::WaitForWork() {

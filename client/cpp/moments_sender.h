@@ -6,6 +6,7 @@
 #define NORMD_CLIENT_CPP_MOMENTS_SENDER_H_
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,6 +52,9 @@ class MomentsSender {
   // Waits until there is something to do. False when the sender is closing.
   bool WaitForWork();
   absl::Status SendOrLearn();
+  // Notes what a try came to. False if the server refuses for good.
+  bool GoesOnAfter(const absl::Status& status);
+  bool IsClosing();
   absl::Status Send(const MomentsLedger::Contribution& contribution);
   absl::Status Learn(bool needs_digest);
   bool IsDue() const { return asked_ || ledger_.pending_samples() >= static_cast<double>(options_.flush_samples); }
@@ -59,6 +63,7 @@ class MomentsSender {
   const std::unique_ptr<Client> client_;
   const SenderOptions options_;
   const std::string client_id_;  // of this object's steps alone
+  const size_t request_bytes_;   // the size of a contribution, roughly
 
   std::mutex mu_;
   std::condition_variable changed_;

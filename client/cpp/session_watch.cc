@@ -1,7 +1,6 @@
 #include "client/cpp/session_watch.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -26,7 +25,8 @@ client::RetryOptions WithoutLastAttempt(client::RetryOptions retry) {
 struct SessionWatch::Stream {
   using Reader = grpc::ClientReader<v1::Session>;
 
-  const std::shared_ptr<const void> channels;  // of the Client; own the next three
+  const std::shared_ptr<const void> channels;  // of the Client; own the next four
+  grpc::Channel& channel;
   v1::Sessions::Stub& stub;
   const client::Credentials& credentials;
   const client::Callee& callee;
@@ -42,7 +42,6 @@ struct SessionWatch::Stream {
   absl::Time give_up = absl::InfiniteFuture();
 
   std::mutex mu;
-  std::condition_variable cancelled_or_due;
   bool cancelled = false;                        // guarded by mu
   std::shared_ptr<grpc::ClientContext> context;  // guarded by mu; of `reader`
 
@@ -84,8 +83,7 @@ struct SessionWatch::Stream {
     const std::optional<absl::Duration> wait =
         client::NextWait(retry, status, failures, give_up - absl::Now(), client::DrawUniform());
     if (!wait.has_value()) return status;
-    std::unique_lock<std::mutex> lock(mu);
-    cancelled_or_due.wait_for(lock, absl::ToChronoNanoseconds(*wait), [this] { return cancelled; });
+    client::WaitForConnection(channel, *wait, [this] { return IsCancelled(); });
     return absl::OkStatus();
   }
 
@@ -141,11 +139,11 @@ void SessionWatch::Cancel() {
   const std::lock_guard<std::mutex> lock(stream_->mu);
   stream_->cancelled = true;
   if (stream_->context != nullptr) stream_->context->TryCancel();
-  stream_->cancelled_or_due.notify_all();
 }
 
 std::unique_ptr<SessionWatch> Client::WatchSession(const std::string& name, WatchOptions options) {
   std::unique_ptr<SessionWatch::Stream> stream(new SessionWatch::Stream{.channels = channels_,
+                                                                        .channel = *channels_->large.channel,
                                                                         .stub = *channels_->large.sessions,
                                                                         .credentials = *channels_->credentials,
                                                                         .callee = channels_->callee,

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/cpp/client.h"
@@ -112,9 +113,13 @@ TEST_F(StatisticsClientTest, AWatchSeesWhatComesAfterItsServerWasAway) {
   EXPECT_EQ(seen->version(), 0u);
   for (uint64_t step = 1; step <= 2; ++step) {
     server_.Stop();
-    server_.Start();
-    Commit(step);
+    std::thread comes_back([&] {
+      absl::SleepFor(absl::Milliseconds(200));  // so that the watch is at its next try
+      server_.Start();
+      Commit(step);
+    });
     seen = watch->Next();
+    comes_back.join();
     ASSERT_TRUE(seen.ok()) << seen.status();
     EXPECT_EQ(seen->version(), step);
     EXPECT_THAT(Tensor::FromProto(seen->state().mean())->ToDoubles(), ElementsAre(1, 10));
