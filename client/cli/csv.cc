@@ -34,12 +34,18 @@ bool IsMatrixHeading(absl::string_view line) {
          line.find_first_not_of("0123456789, ") == absl::string_view::npos;
 }
 
-// Reads the lines of a table one after the other.
-class TableReader {
+}  // namespace
+
+// What CsvReader knows of the lines so far.
+class CsvReader::Lines {
  public:
-  explicit TableReader(const CsvOptions& options) : options_(options) {}
+  explicit Lines(const CsvOptions& options) : options_(options) {}
+
+  const CsvTable& table() const { return table_; }
+  std::vector<double> TakeValues() { return std::exchange(table_.values, {}); }
 
   absl::Status Add(absl::string_view text, size_t number) {
+    if (number == 1) absl::ConsumePrefix(&text, kByteOrderMark);
     const bool is_delimited = options_.delimiter == '\t' && absl::StrContains(text, "\t");
     if (absl::StripAsciiWhitespace(text).empty() && !is_delimited) {
       if (blank_line_ == 0) blank_line_ = number;
@@ -125,6 +131,7 @@ class TableReader {
     ++table_.rows;
     if (line.number != first_line_) return Compare(line);
     first_is_row_ = true;
+    first_counts_ = CountsFromZero();
     may_be_decimal_ = MayBeDecimalComma(line.text);
     return absl::OkStatus();
   }
@@ -153,12 +160,17 @@ class TableReader {
     return absl::OkStatus();
   }
 
-  // True if the first row is 0, 1, 2 ...: the header that pandas writes for columns without names.
-  bool StartsWithIndices() const {
+  // True if the row that was read, which is the first, is 0, 1, 2 ...
+  bool CountsFromZero() const {
     for (int64_t i = 0; i < table_.columns; ++i) {
       if (table_.values[static_cast<size_t>(i)] != static_cast<double>(i)) return false;
     }
-    return table_.rows > 1 && (table_.columns > 1 || others_are_fractions_);
+    return true;
+  }
+
+  // True if the first row may be the header that pandas writes for columns without names.
+  bool StartsWithIndices() const {
+    return first_counts_ && table_.rows > 1 && (table_.columns > 1 || others_are_fractions_);
   }
 
   std::string Warning() const {
@@ -179,20 +191,24 @@ class TableReader {
   size_t blank_line_ = 0;    // the first of those since the last line with fields
   size_t comment_line_ = 0;  // the last before the first line with fields
   size_t first_line_ = 0;    // with fields
-  bool first_is_row_ = false, first_is_quoted_ = false;
+  bool first_is_row_ = false, first_is_quoted_ = false, first_counts_ = false;
   std::string first_hint_;
   bool may_be_decimal_ = false, others_are_fractions_ = true;
 };
 
-}  // namespace
+CsvReader::CsvReader(const CsvOptions& options) : lines_(std::make_unique<Lines>(options)) {}
+CsvReader::~CsvReader() = default;
+absl::Status CsvReader::Add(absl::string_view line, size_t number) { return lines_->Add(line, number); }
+const CsvTable& CsvReader::table() const { return lines_->table(); }
+std::vector<double> CsvReader::TakeValues() { return lines_->TakeValues(); }
+absl::StatusOr<CsvTable> CsvReader::Finish() { return lines_->Take(); }
 
 absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, const CsvOptions& options) {
-  absl::ConsumePrefix(&text, kByteOrderMark);
-  TableReader reader(options);
+  CsvReader reader(options);
   for (size_t number = 1; !text.empty(); ++number) {
     if (absl::Status status = reader.Add(TakeCsvLine(text), number); !status.ok()) return status;
   }
-  return reader.Take();
+  return reader.Finish();
 }
 
 std::string WriteCsv(const Tensor& tensor, absl::Span<const std::string> header) {

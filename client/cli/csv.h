@@ -3,7 +3,9 @@
 #ifndef NORMD_CLIENT_CLI_CSV_H_
 #define NORMD_CLIENT_CLI_CSV_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,25 @@ struct CsvTable {
   std::vector<double> values;  // row-major
   // What a person should know of a table that can be read in two ways; empty if there is nothing.
   std::string warning;
+};
+
+// Reads a table a line at a time, in memory that the caller bounds by taking the values. Thread-compatible.
+class CsvReader {
+ public:
+  explicit CsvReader(const CsvOptions& options = {});
+  ~CsvReader();
+
+  // Adds a line without its end. Lines are numbered from 1. Errors are those of ParseCsv.
+  absl::Status Add(absl::string_view line, size_t number);
+  // The table so far, with the values that were not taken.
+  const CsvTable& table() const;
+  std::vector<double> TakeValues();
+  // The whole table, with its warning, after the last line. INVALID_ARGUMENT if it has no rows.
+  absl::StatusOr<CsvTable> Finish();
+
+ private:
+  class Lines;
+  const std::unique_ptr<Lines> lines_;
 };
 
 // Parses `text`. Fields may be quoted; a UTF-8 byte order mark, lines that start with '#' and blank lines are skipped,

@@ -171,18 +171,15 @@ absl::StatusOr<std::pair<size_t, size_t>> FindNpyHeader(absl::string_view file) 
   return std::pair<size_t, size_t>(8 + length_bytes, length);
 }
 
-// What stands before the data.
-struct Start {
-  NpyArray array;  // without data
-  bool is_fortran = false;
-  size_t header_bytes = 0;
-};
+}  // namespace
 
-absl::StatusOr<Start> ParseStart(absl::string_view file) {
+bool IsNpy(absl::string_view file) { return absl::StartsWith(file, kMagic); }
+
+absl::StatusOr<NpyStart> ParseNpyStart(absl::string_view file) {
   const absl::StatusOr<std::pair<size_t, size_t>> place = FindNpyHeader(file);
   if (!place.ok()) return place.status();
   const absl::string_view header = file.substr(place->first, place->second);
-  Start out;
+  NpyStart out;
   out.header_bytes = place->first + place->second;
   if (absl::Status status = ParseDescr(header, out.array); !status.ok()) return status;
   if (absl::Status status = ParseShape(header, out.array); !status.ok()) return status;
@@ -194,18 +191,14 @@ absl::StatusOr<Start> ParseStart(absl::string_view file) {
   return out;
 }
 
-}  // namespace
-
-bool IsNpy(absl::string_view file) { return absl::StartsWith(file, kMagic); }
-
 absl::StatusOr<NpyArray> ParseNpyHeader(absl::string_view start) {
-  absl::StatusOr<Start> parsed = ParseStart(start);
+  absl::StatusOr<NpyStart> parsed = ParseNpyStart(start);
   if (!parsed.ok()) return parsed.status();
   return std::move(parsed->array);
 }
 
 absl::StatusOr<NpyArray> ParseNpy(std::string file) {
-  absl::StatusOr<Start> start = ParseStart(file);
+  absl::StatusOr<NpyStart> start = ParseNpyStart(file);
   if (!start.ok()) return start.status();
   const size_t header_bytes = start->header_bytes;
   NpyArray& out = start->array;

@@ -3,6 +3,7 @@
 #ifndef NORMD_CLIENT_CLI_NPY_H_
 #define NORMD_CLIENT_CLI_NPY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,6 +32,14 @@ absl::StatusOr<NpyArray> ParseNpy(std::string file);
 
 // What the start of a file, of 64 KiB or more, says of its array. The result has no data.
 absl::StatusOr<NpyArray> ParseNpyHeader(absl::string_view start);
+
+// As above, with where the data begin, and whether they are in Fortran order.
+struct NpyStart {
+  NpyArray array;  // without data
+  bool is_fortran = false;
+  size_t header_bytes = 0;
+};
+absl::StatusOr<NpyStart> ParseNpyStart(absl::string_view start);
 
 // Magic bytes, version 1.0 and header, padded as NumPy does; `array.data` must follow. Does not look at the data.
 std::string NpyHeader(const NpyArray& array);

@@ -69,12 +69,6 @@ double ElementAt(const NpyArray& array, size_t index) {
   }
 }
 
-std::vector<double> AllElements(const NpyArray& array) {
-  std::vector<double> out(array.data.size() / static_cast<size_t>(array.item_bytes));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = ElementAt(array, i);
-  return out;
-}
-
 DType FloatType(int item_bytes) {
   return item_bytes == 2 ? v1::DTYPE_F16 : item_bytes == 4 ? v1::DTYPE_F32 : v1::DTYPE_F64;
 }
@@ -171,6 +165,12 @@ absl::StatusOr<LoadedTensor> FromContent(FileContent content, std::optional<DTyp
 
 }  // namespace
 
+std::vector<double> ToDoubles(const NpyArray& array) {
+  std::vector<double> out(array.data.size() / static_cast<size_t>(array.item_bytes));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = ElementAt(array, i);
+  return out;
+}
+
 absl::StatusOr<LoadedTensor> ToTensor(NpyArray array, std::optional<DType> dtype) {
   if (MayBeBf16Bits(array) && dtype == v1::DTYPE_BF16) {
     return LoadedTensor{{v1::DTYPE_BF16, std::move(array.shape), std::move(array.data)}, {.raw_bf16 = true}};
@@ -186,7 +186,7 @@ absl::StatusOr<LoadedTensor> ToTensor(NpyArray array, std::optional<DType> dtype
                                                    may_be_bf16 ? " (--dtype bf16, if these are the bits of bf16)" : "",
                                                    ", a.astype('float32') an array a in Python"));
   }
-  return LoadedTensor{Tensor::Rounded(*dtype, array.shape, AllElements(array))};
+  return LoadedTensor{Tensor::Rounded(*dtype, array.shape, ToDoubles(array))};
 }
 
 absl::StatusOr<LoadedTensor> LoadTensor(const std::string& path, std::optional<DType> dtype, const CsvOptions& csv) {
@@ -235,7 +235,7 @@ absl::StatusOr<Tensor> LoadMask(const std::string& path, const CsvOptions& csv) 
     values = std::move(content->table->values);
   } else {
     out.shape = content->array.shape;
-    values = AllElements(content->array);
+    values = ToDoubles(content->array);
   }
   out.data.resize(values.size());
   for (size_t i = 0; i < values.size(); ++i) out.data[i] = values[i] != 0 ? 1 : 0;

@@ -43,6 +43,9 @@ absl::StatusOr<DType> ParseDType(absl::string_view text);
 // The value of --dtype. UsageError for unknown names.
 absl::StatusOr<std::optional<DType>> DTypeFlag(const ParsedArgs& args);
 
+// The elements as doubles: exact for all but 64-bit integers beyond 2^53. REQUIRES: the kind is not 'V'.
+std::vector<double> ToDoubles(const NpyArray& array);
+
 // Converts an array. Floats keep their dtype unless `dtype` is given, which rounds them to nearest even. A .csv is f32
 // without `dtype`. Integers and booleans need `dtype`. With `dtype` bf16, uint16 values are taken as bf16 bits, because
 // NumPy has no bf16, and so are values of 2 bytes without a type, as which it saves that of ml_dtypes.
