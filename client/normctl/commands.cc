@@ -106,18 +106,19 @@ const Command* FindCommand(const std::vector<Command>& commands, absl::string_vi
 
 std::vector<Command> AllCommands() {
   std::vector<Command> out;
-  for (const auto& part :
-       {NormalizeCommands(), MomentsCommands(), SessionCommands(), SessionCommitCommands(), SessionTransferCommands(),
-        SessionWatchCommands(), VerifyCommands(), DescribeCommands(), DemoCommands()}) {
+  for (const auto& part : {NormalizeCommands(), MomentsCommands(), SessionCommands(), SessionCommitCommands(),
+                           SessionTransferCommands(), SessionWatchCommands(), StatsFitCommands(), StatsCommands(),
+                           StatsExportCommands(), VerifyCommands(), DescribeCommands(), DemoCommands()}) {
     out.insert(out.end(), part.begin(), part.end());
   }
   for (Command& command : out) command.spec.flags = Join(std::move(command.spec.flags), ServerFlags());
   for (Command& command : ShellCommands()) out.push_back(std::move(command));
   Command session = Group("session", "Layers that live on the server, with their state.", out);
+  Command stats = Group("stats", "The mean and variance of all samples that many processes have seen.", out);
   Command normctl = Group("", "Normalises tensors through a normd server.", out);
   normctl.spec.details = absl::StrCat(kExamples, normctl.spec.details, kExitCodes);
   normctl.spec.flags.push_back(kVersionFlag);
-  for (Command* group : {&session, &normctl}) {
+  for (Command* group : {&session, &stats, &normctl}) {
     group->spec.flags = Join(std::move(group->spec.flags), ServerFlags());
     out.push_back(std::move(*group));
   }

@@ -28,9 +28,12 @@ std::vector<Command> DescribeCommands();  // methods, describe, health
 std::vector<Command> MomentsCommands();
 std::vector<Command> DemoCommands();
 std::vector<Command> VerifyCommands();
+std::vector<Command> StatsFitCommands();
+std::vector<Command> StatsCommands();  // "stats show", "stats watch", "stats diff"
+std::vector<Command> StatsExportCommands();
 
-// The whole list. All commands but completion and man have the server's flags. The last two are groups: "session", and
-// "" for normctl itself.
+// The whole list. All commands but completion and man have the server's flags. The last three are groups: "session",
+// "stats", and "" for normctl itself.
 std::vector<Command> AllCommands();
 
 // The list as --help, completion and man pages show it (client/normctl/help.h).

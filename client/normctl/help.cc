@@ -49,6 +49,7 @@ constexpr FlagNote kFlagNotes[] = {
     {"delimiter", kTensors, ""},
     {"decimal", kTensors, ""},
     {"session", kSession, ""},
+    {"name", kSession, ""},
     {"expected-version", kSession, ""},
     {"max-staleness", kSession, ""},
     {"step-client", kSession, ""},
