@@ -69,6 +69,46 @@ def _each(function: Any, first: Any, *others: Any) -> Any:
     return {key: function(value, *(other[key] for other in others)) for key, value in first.items()}
 
 
+class Part:
+    """One key of a RunningMeanStd of dict observations, which code that knows one array at a time may use."""
+
+    def __init__(self, whole: "RunningMeanStd", key: str) -> None:
+        self._whole, self._key = whole, key
+        self._layout, self._range = whole._layout.of_key(key)
+
+    def update(self, batch: Any) -> None:
+        """Adds samples of this key, [n, *shape]."""
+        rows = self._layout.rows(batch)
+        if len(rows) > 0:
+            self._add(Samples.of(rows))
+
+    def update_from_moments(self, mean: Any, var: Any, count: float) -> None:
+        """As of RunningMeanStd."""
+        self._add(_samples_of_moments(self._layout, mean, var, count))
+
+    def _add(self, samples: Samples) -> None:
+        self._whole._add(samples.placed(self._range, self._whole._layout.channels))
+
+    @property
+    def mean(self) -> Any:
+        return self._whole.mean[self._key]
+
+    @property
+    def var(self) -> Any:
+        return self._whole.var[self._key]
+
+    @property
+    def count(self) -> float:
+        return float(self._whole._view().count[self._range][0])
+
+
+def _samples_of_moments(layout: Layout, mean: Any, var: Any, count: float) -> Samples:
+    (mean_row,), (var_row,) = layout.rows(mean), layout.rows(var)
+    counts = np.full(mean_row.shape, float(count))
+    unknown = np.full(mean_row.shape, np.nan)
+    return Samples(counts, mean_row, var_row * counts, unknown, unknown)
+
+
 class RunningMeanStd:
     """The mean and variance of all samples that all processes with this `name` have seen, each counted once.
 
@@ -136,10 +176,7 @@ class RunningMeanStd:
 
     def update_from_moments(self, mean: Any, var: Any, count: float) -> None:
         """Adds `count` samples of this mean and (biased) variance, whose smallest and largest are not known."""
-        (mean_row,), (var_row,) = self._layout.rows(mean), self._layout.rows(var)
-        counts = np.full(mean_row.shape, float(count))
-        unknown = np.full(mean_row.shape, np.nan)
-        self._add(Samples(counts, mean_row, var_row * counts, unknown, unknown))
+        self._add(_samples_of_moments(self._layout, mean, var, count))
 
     def _add(self, samples: Samples) -> None:
         if self._contributor is not None:
@@ -147,6 +184,10 @@ class RunningMeanStd:
         else:
             assert self._detached is not None
             self._detached = self._detached.merged(samples)
+
+    def part(self, key: str) -> "Part":
+        """The statistics of one key of a dict of shapes, to be updated by itself."""
+        return Part(self, key)
 
     # ---- Reading
 

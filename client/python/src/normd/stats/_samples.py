@@ -53,6 +53,13 @@ class Samples:
             for field in dataclasses.fields(Samples)
         ))
 
+    def placed(self, where: slice, channels: int) -> "Samples":
+        """These samples as those of some of `channels` channels."""
+        placed = Samples(*(np.array(one) for one in dataclasses.astuple(Samples.none(channels))))
+        for field in dataclasses.fields(Samples):
+            getattr(placed, field.name)[where] = getattr(self, field.name)
+        return placed
+
     @property
     def is_empty(self) -> bool:
         return not self.count.any()

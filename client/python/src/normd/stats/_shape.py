@@ -35,6 +35,19 @@ class Layout:
             key if size == 1 else f"{key}/{index}" for key, size in self.sizes.items() for index in range(size)
         ]
 
+    def of_key(self, key: str) -> Tuple["Layout", slice]:
+        """The layout of one key's arrays, and where its channels are."""
+        if key not in self.shapes or not self.is_dict:
+            raise InvalidArgument(
+                f"key is {key!r}; {sorted(self.shapes)} are there", field="key", value=key, limit=str(sorted(self.shapes))
+            )
+        begin = 0
+        for other, size in self.sizes.items():
+            if other == key:
+                break
+            begin += size
+        return Layout(self.shapes[key]), slice(begin, begin + self.sizes[key])
+
     def rows(self, batch: Any) -> Array:
         """A batch as [N, C]."""
         if not self.is_dict:
