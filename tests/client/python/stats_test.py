@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -77,6 +78,52 @@ def test_a_contribution_is_shown_once_whatever_is_read_while_it_is_on_its_way():
     assert (sent.count[0], step) == (1, "second")
     ledger.acknowledge(None)  # applied, and the session has gone
     assert ledger.is_settled and ledger.view().count[0] == 4
+
+
+def batches_of(random):
+    """Small and large ones, of [n, 3]: reduced row by row, channel by channel, and beyond what is gathered."""
+    return [random.normal(5, 2, (n, 3)) for n in (1, 7, 1, 300, 20_000, 2)]
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_batches_that_are_reduced_together_are_those_that_were_added(random, reads):
+    ledger, batches = Ledger(Known(Samples.none(3), 0)), batches_of(random)
+    for batch in batches:
+        ledger.add_batch(batch.copy(), slice(0, 3))
+        if reads:
+            ledger.view()
+    whole = np.concatenate(batches)
+    for samples in (ledger.view(), ledger.take("step")[0]):
+        np.testing.assert_array_equal(samples.count, [len(whole)] * 3)
+        np.testing.assert_allclose(samples.mean, whole.mean(0), rtol=1e-14)
+        np.testing.assert_allclose(samples.m2, whole.var(0) * len(whole), rtol=1e-12)
+        np.testing.assert_array_equal([samples.min, samples.max], [whole.min(0), whole.max(0)])
+    assert ledger.pending_samples == 0
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # numpy's, of inf - inf
+def test_a_batch_that_is_not_finite_takes_no_other_with_it():
+    ledger = Ledger(Known(Samples.none(2), 0))
+    for batch in ([[1, 2]], [[np.nan, 4]], [[5, np.inf]]):
+        ledger.add_batch(np.array(batch, float), slice(0, 2))
+    assert ledger.view().count.tolist() == [2, 2] and ledger.view().mean.tolist() == [3, 3]
+    assert ledger.take("step")[0].count.tolist() == [2, 2]
+
+
+def test_ranges_of_channels_are_gathered_side_by_side():
+    ledger = Ledger(Known(Samples.none(3), 0))
+    ledger.add_batch(np.array([[1.0, 2], [3, 4]]), slice(0, 2))
+    ledger.add_batch(np.array([[9.0]]), slice(2, 3))
+    assert ledger.view().count.tolist() == [2, 2, 1] and ledger.pending_samples == 2
+    ledger.add_batch(np.array([[7.0]]), slice(2, 3))
+    assert ledger.view().each == 2 and ledger.view().mean.tolist() == [2, 3, 8]
+
+
+def test_with_a_decay_every_batch_is_weighed_by_those_after_it():
+    ledger = Ledger(Known(Samples.none(1), 0), 0.5)
+    for value in (0.0, 0.0, 8.0):
+        ledger.add_batch(np.array([[value]]), slice(0, 1))
+    assert ledger.view().count[0] == 1.75 and ledger.view().mean[0] == pytest.approx(8 / 1.75)
 
 
 # ---- With a server
@@ -263,6 +310,19 @@ def test_samples_that_are_not_finite_leave_their_channel_alone(client, name):
         stats.flush(10)
         info = client.session(name).info()
         np.testing.assert_allclose(info.count, [2.0001, 0.0001])
+        stats.update([[np.nan, np.nan]])
+        start = time.monotonic()
+        stats.flush(30)
+        assert time.monotonic() - start < 15, "a flush of nothing waits for nobody"
+        assert client.session(name).info().num_batches == 1
+
+
+def test_a_batch_is_the_callers_after_an_update(client, name):
+    with RunningMeanStd(name, 1, client=client) as stats:
+        batch = np.array([[3.0]])
+        stats.update(batch)
+        batch[:] = 1000
+        assert_holds(stats, [[[3.0]]])
 
 
 def test_update_from_moments_is_update(client, name, random):

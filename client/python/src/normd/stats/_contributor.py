@@ -18,7 +18,7 @@ from normd._sessions import SessionInfo, SessionService, Trainer
 from normd._transport import run
 from normd.errors import WRONG_PEER, DeadlineExceeded, Error, ResourceExhausted, Unavailable
 from normd.stats._delta import Known, Ledger
-from normd.stats._samples import Array, Samples
+from normd.stats._samples import FIELDS, Array, Samples
 
 # Between tries while no server answers; doubled from the first to the last.
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
@@ -29,15 +29,15 @@ SECONDS_AT_EXIT = 10.0
 def known_of(info: SessionInfo) -> Known:
     assert info.count is not None and info.running_mean is not None and info.m2 is not None
     assert info.min is not None and info.max is not None
-    return Known(Samples(info.count, info.running_mean, info.m2, info.min, info.max), info.version)
+    return Known(Samples(info.count, info.running_mean, info.m2, info.min, info.max).evened(), info.version)
 
 
 def _known_of_reply(reply: normalizer_pb2.StateResult) -> Optional[Known]:
     if not reply.HasField("state"):
         return None
     state = reply.state
-    fields = (state.count, state.mean, state.m2, state.min, state.max)
-    return Known(Samples(*(from_tensor(one) for one in fields)), reply.state_version)
+    fields = {field: from_tensor(getattr(state, field)) for field in FIELDS}
+    return Known(Samples(each=None, **fields).evened(), reply.state_version)
 
 
 def _message_of(samples: Samples) -> normalizer_pb2.Moments:
@@ -98,13 +98,26 @@ class Contributor:
 
     def add(self, samples: Samples) -> None:
         with self._changed:
-            if self._failure is not None:
-                raise self._failure
+            self._check()
             self._ledger.add(samples)
-            if self._thread is None:
-                self._start()
-            elif self._ledger.pending_samples >= self._flush_samples:
-                self._changed.notify_all()
+            self._wake()
+
+    def add_batch(self, batch: Array, where: slice) -> None:
+        with self._changed:
+            self._check()
+            self._ledger.add_batch(batch, where)
+            self._wake()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _wake(self) -> None:
+        """Has samples sent if there are enough."""
+        if self._thread is None:
+            self._start()
+        elif self._ledger.pending_samples >= self._flush_samples:
+            self._changed.notify_all()
 
     def flush(self, timeout: Optional[float]) -> None:
         """Waits until the server has acknowledged all samples so far."""
@@ -186,6 +199,8 @@ class Contributor:
     def _send_or_learn(self) -> None:
         with self._changed:
             contribution = self._ledger.take(self._trainer.next()) if not self._ledger.is_settled else None
+            if contribution is None:
+                self._changed.notify_all()  # there was nothing that could be sent, such as samples that are not finite
         if contribution is None:
             return self._learn()
         samples, step = contribution

@@ -7,10 +7,13 @@ Thread-compatible; `Contributor` locks.
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from normd._options import Step
-from normd.stats._samples import Samples
+from normd.stats._samples import Array, Samples
+
+# How many elements of batches wait to be reduced together, which costs little more than one of them alone. 256 KiB.
+GATHERED_ELEMENTS = 32_768
 
 
 @dataclasses.dataclass
@@ -21,8 +24,50 @@ class Known:
     version: int
 
 
+class Gathered:
+    """Batches that were added and not yet reduced, each of a range of C channels."""
+
+    def __init__(self, channels: int) -> None:
+        self._channels = channels
+        self._batches: List[Tuple[Array, slice]] = []
+        self._rows: Dict[int, int] = {}  # by the first channel of the range
+        self.elements = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def add(self, batch: Array, where: slice) -> None:
+        self._batches.append((batch, where))
+        self._rows[where.start] = self._rows.get(where.start, 0) + len(batch)
+        self.elements += batch.size
+
+    @property
+    def most(self) -> int:
+        """No channel has more samples here, unless ranges with different beginnings overlap."""
+        return max(self._rows.values(), default=0)
+
+    def samples(self, first: int = 0) -> Samples:
+        """Those of the batches from this one on, of which there is one at least."""
+        batch, _ = self._batches[first]
+        if first == len(self._batches) - 1 and batch.shape[1] == self._channels:
+            return Samples.of(batch)
+        ranges: Dict[Tuple[int, int], List[Array]] = {}
+        for batch, where in self._batches[first:]:
+            ranges.setdefault((where.start, where.stop), []).append(batch)
+        if list(ranges) == [(0, self._channels)]:
+            return Samples.of_all(ranges[0, self._channels])
+        together = Samples.none(self._channels)
+        for (start, stop), batches in ranges.items():
+            together = together.merged(Samples.of_all(batches).placed(slice(start, stop), self._channels))
+        return together
+
+
 class Ledger:
-    """The server's state, the contribution that is on its way, and the samples after it."""
+    """The server's state, the contribution that is on its way, and the samples after it.
+
+    Batches are gathered and reduced together: `add_batch` costs a copy. Who reads after each batch, as an environment
+    does, pays for reducing that one into the view.
+    """
 
     def __init__(self, known: Known, decay: float = 1.0) -> None:
         self._known, self._decay = known, decay
@@ -30,8 +75,10 @@ class Ledger:
         self._sent: Optional[Samples] = None
         self._step: Optional[Step] = None
         self._pending = Samples.none(self._channels)
+        self._gathered = Gathered(self._channels)  # later than `_pending`
         self._newer: Optional[Known] = None  # seen while a contribution, which it may hold, is on its way
         self._view: Optional[Samples] = None
+        self._viewed = 0  # how many gathered batches are part of it
 
     @property
     def version(self) -> int:
@@ -41,12 +88,12 @@ class Ledger:
     @property
     def pending_samples(self) -> float:
         """The most samples of any channel that were not sent yet."""
-        return float(self._pending.count.max())
+        return self._pending.most + self._gathered.most
 
     @property
     def is_settled(self) -> bool:
         """Whether the server has acknowledged everything."""
-        return self._sent is None and self._pending.is_empty
+        return self._sent is None and self._pending.is_empty and not self._gathered
 
     def view(self) -> Samples:
         """The server's state and all of the own samples."""
@@ -55,15 +102,37 @@ class Ledger:
             if self._sent is not None:
                 view = view.merged(self._sent, self._decay)
             self._view = view if self._pending.is_empty else view.merged(self._pending, self._decay)
+            self._viewed = 0
+        if self._viewed < len(self._gathered):
+            view = self._view.merged(self._gathered.samples(self._viewed), self._decay)
+            self._view = view if view.each is not None else view.evened()
+            self._viewed = len(self._gathered)
         return self._view
 
     def add(self, samples: Samples) -> None:
+        self._reduce()
         self._pending = self._pending.merged(samples, self._decay)
         self._view = None
+
+    def add_batch(self, batch: Array, where: slice) -> None:
+        """Adds the samples of [N, a range of channels], which is the ledger's from now on."""
+        self._gathered.add(batch, where)
+        # A sample's weight depends on the batches after its own, so that these are not put together.
+        if self._decay != 1 or self._gathered.elements >= GATHERED_ELEMENTS:
+            self._reduce()
+
+    def _reduce(self) -> None:
+        if not self._gathered:
+            return
+        self._pending = self._pending.merged(self._gathered.samples(), self._decay)
+        if self._viewed < len(self._gathered):
+            self._view = None
+        self._gathered, self._viewed = Gathered(self._channels), 0
 
     def take(self, new_step: Step) -> Optional[Tuple[Samples, Step]]:
         """What is to be sent, and under which id: that of the first try until it is answered. None: nothing."""
         if self._sent is None:
+            self._reduce()
             if self._pending.is_empty:
                 return None
             self._sent, self._step = self._pending, new_step

@@ -13,7 +13,7 @@ from normd.errors import InvalidArgument
 from normd.functional import default_client
 from normd.specs import BatchNorm
 from normd.stats._contributor import Contributor, known_of
-from normd.stats._samples import Samples
+from normd.stats._samples import Array, Samples
 from normd.stats._shape import Layout, ShapeOf
 
 # How many samples and seconds at most are between two contributions.
@@ -80,7 +80,7 @@ class Part:
         """Adds samples of this key, [n, *shape]."""
         rows = self._layout.rows(batch)
         if len(rows) > 0:
-            self._add(Samples.of(rows))
+            self._whole._add_batch(rows, self._range)
 
     def update_from_moments(self, mean: Any, var: Any, count: float) -> None:
         """As of RunningMeanStd."""
@@ -162,6 +162,7 @@ class RunningMeanStd:
         service = (client or default_client())._sessions
         info = run(service.open(name, spec, channel_names=self._layout.channel_names))
         self._service = service
+        self._decay = decay
         self._detached: Optional[Samples] = None  # of a copy, which has no server
         self._version = info.version
         self._contributor: Optional[Contributor] = Contributor(service, info, flush_samples, flush_seconds, decay)
@@ -172,7 +173,7 @@ class RunningMeanStd:
         """Adds samples: an array [n, *shape] or one sample, or a dict of them."""
         rows = self._layout.rows(batch)
         if len(rows) > 0:
-            self._add(Samples.of(rows))
+            self._add_batch(rows, slice(0, self._layout.channels))
 
     def update_from_moments(self, mean: Any, var: Any, count: float) -> None:
         """Adds `count` samples of this mean and (biased) variance, whose smallest and largest are not known."""
@@ -183,7 +184,13 @@ class RunningMeanStd:
             self._contributor.add(samples)
         else:
             assert self._detached is not None
-            self._detached = self._detached.merged(samples)
+            self._detached = self._detached.merged(samples, self._decay)
+
+    def _add_batch(self, rows: Array, where: slice) -> None:
+        if self._contributor is not None:
+            self._contributor.add_batch(rows, where)
+        else:
+            self._add(Samples.of(rows).placed(where, self._layout.channels))
 
     def part(self, key: str) -> "Part":
         """The statistics of one key of a dict of shapes, to be updated by itself."""

@@ -6,11 +6,24 @@ The formulas are the server's: Chan, Golub and LeVeque 1983, as in `RunningStati
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import math
+from typing import Any, Optional, Sequence
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+FIELDS = ("count", "mean", "m2", "min", "max")
+
+# From how many samples a channel on a batch is copied channel by channel first, so that each is summed in one run:
+# [2048, 17] takes 0.19 ms instead of 0.74, and [8, 17] would take 36 us instead of 27.
+ROWS_PER_CHANNEL = 8
+
+
+def _filled(like: Array, value: float) -> Array:
+    # np.full_like would take three times as long as both of these.
+    filled = np.empty(like.shape)
+    filled.fill(value)
+    return filled
 
 
 @dataclasses.dataclass
@@ -22,50 +35,88 @@ class Samples:
     m2: Array
     min: Array
     max: Array
+    each: Optional[float] = None  # the count if every channel is known to have this one, which makes a merge cheap
 
     @staticmethod
     def none(channels: int) -> "Samples":
         zeros = np.zeros(channels)
-        return Samples(zeros, zeros, zeros, np.full(channels, np.inf), np.full(channels, -np.inf))
+        return Samples(zeros, zeros, zeros, np.full(channels, np.inf), np.full(channels, -np.inf), 0.0)
 
     @staticmethod
     def of(batch: Array) -> "Samples":
         """Those of a batch [N, C], N at least 1. A channel that is not finite has none, as on the server."""
-        # add.reduce is what mean and sum call at last, and half of the time of a small batch is that of calling.
-        n = len(batch)
-        mean = np.add.reduce(batch, 0) / n
-        deviations = batch - mean
-        samples = Samples(
-            np.full(mean.shape, float(n)),
-            mean,
-            np.einsum("nc,nc->c", deviations, deviations),
-            np.minimum.reduce(batch, 0),
-            np.maximum.reduce(batch, 0),
-        )
+        rows, channels = batch.shape
+        if rows >= ROWS_PER_CHANNEL * channels:
+            samples = Samples._of_columns(batch.T.copy())
+        else:
+            samples = Samples._of_rows(batch)
+        if math.isfinite(np.add.reduce(samples.m2)):
+            return samples
         finite = np.isfinite(samples.m2)
         return samples if finite.all() else samples.where(finite)
+
+    @staticmethod
+    def _of_rows(batch: Array) -> "Samples":
+        # add.reduce is what mean and sum call at last, and half of the time of a small batch is that of calling.
+        n = float(len(batch))
+        mean = np.add.reduce(batch, 0) / n
+        deviations = batch - mean
+        m2 = np.einsum("nc,nc->c", deviations, deviations)
+        return Samples(_filled(mean, n), mean, m2, np.minimum.reduce(batch, 0), np.maximum.reduce(batch, 0), n)
+
+    @staticmethod
+    def _of_columns(batch: Array) -> "Samples":
+        """Those of [C, N], which is overwritten."""
+        n = float(batch.shape[1])
+        mean, low, high = np.add.reduce(batch, 1) / n, np.minimum.reduce(batch, 1), np.maximum.reduce(batch, 1)
+        batch -= mean[:, None]
+        return Samples(_filled(mean, n), mean, np.einsum("cn,cn->c", batch, batch), low, high, n)
+
+    @staticmethod
+    def of_all(batches: Sequence[Array]) -> "Samples":
+        """Those of several batches: a channel that is not finite in one of them has the samples of the others."""
+        if len(batches) == 1:
+            return Samples.of(batches[0])
+        samples = Samples.of(np.concatenate(batches))
+        if samples.each is not None:
+            return samples
+        samples = Samples.none(batches[0].shape[1])
+        for batch in batches:
+            samples = samples.merged(Samples.of(batch))
+        return samples
+
+    def evened(self) -> "Samples":
+        """These samples, with `each` if all channels have one count."""
+        first = self.count[0]
+        return dataclasses.replace(self, each=float(first) if (self.count == first).all() else None)
 
     def where(self, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> "Samples":
         """These samples in the chosen channels, and none in the others."""
         none = Samples.none(len(self.count))
-        return Samples(*(
-            np.where(chosen, getattr(self, field.name), getattr(none, field.name))
-            for field in dataclasses.fields(Samples)
-        ))
+        chosen_or_none = {field: np.where(chosen, getattr(self, field), getattr(none, field)) for field in FIELDS}
+        return Samples(each=None, **chosen_or_none)
 
     def placed(self, where: slice, channels: int) -> "Samples":
         """These samples as those of some of `channels` channels."""
-        placed = Samples(*(np.array(one) for one in dataclasses.astuple(Samples.none(channels))))
-        for field in dataclasses.fields(Samples):
-            getattr(placed, field.name)[where] = getattr(self, field.name)
+        none = Samples.none(channels)
+        placed = Samples(each=None, **{field: np.array(getattr(none, field)) for field in FIELDS})
+        for field in FIELDS:
+            getattr(placed, field)[where] = getattr(self, field)
         return placed
 
     @property
     def is_empty(self) -> bool:
-        return not self.count.any()
+        return self.each == 0 if self.each is not None else not self.count.any()
+
+    @property
+    def most(self) -> float:
+        """The count of the channel that has most."""
+        return self.each if self.each is not None else float(self.count.max())
 
     def merged(self, later: "Samples", decay: float = 1.0) -> "Samples":
         """These samples and later ones; `decay` is what each later sample multiplies the weight of these by."""
+        if self.each and later.each and decay == 1:
+            return self._merged_evenly(self.each, later, later.each)
         fading = 1.0 if decay == 1 else decay**later.count
         count = self.count * fading
         total = count + later.count
@@ -76,7 +127,21 @@ class Samples:
         m2 = self.m2 * fading + later.m2 + delta * delta * count * share
         return Samples(total, mean, m2, np.minimum(self.min, later.min), np.maximum(self.max, later.max))
 
+    def _merged_evenly(self, count: float, later: "Samples", later_count: float) -> "Samples":
+        """`merged` where all channels have these counts, none of which is 0."""
+        total = count + later_count
+        delta = later.mean - self.mean
+        mean = self.mean + delta * (later_count / total)
+        m2 = self.m2 + later.m2
+        delta *= delta
+        delta *= count * (later_count / total)
+        m2 += delta
+        low, high = np.minimum(self.min, later.min), np.maximum(self.max, later.max)
+        return Samples(_filled(mean, total), mean, m2, low, high, total)
+
     def variance(self, prior: float, unbiased: bool = False) -> Array:
         """m2 / count; `prior` where there are too few samples."""
+        if self.each and not unbiased:
+            return self.m2 / self.each
         freedom = self.count - 1 if unbiased else self.count
         return np.divide(self.m2, freedom, out=np.full(self.count.shape, prior), where=freedom > 0)

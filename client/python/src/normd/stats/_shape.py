@@ -49,7 +49,7 @@ class Layout:
         return Layout(self.shapes[key]), slice(begin, begin + self.sizes[key])
 
     def rows(self, batch: Any) -> Array:
-        """A batch as [N, C]."""
+        """A batch as [N, C], in memory of its own."""
         if not self.is_dict:
             return self._rows_of(batch, "")
         if not isinstance(batch, Mapping) or batch.keys() != self.shapes.keys():
@@ -72,9 +72,9 @@ class Layout:
         return np.concatenate(parts, axis=1)
 
     def _rows_of(self, batch: Any, key: str) -> Array:
-        array = np.asarray(batch, np.float64)
+        array = np.array(batch, np.float64)
         shape = self.shapes[key]
-        if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
+        if array.ndim < len(shape) or array.shape[array.ndim - len(shape) :] != shape:
             name = f"batch[{key!r}]" if self.is_dict else "batch"
             raise InvalidArgument(
                 f"{name} has shape {list(array.shape)}; it must end in {list(shape)}",
