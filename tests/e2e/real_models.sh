@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Real models with their norms served by normd, compared with plain PyTorch: normd.torch's tests, a sentence-embedding
-# transformer, and a small network trained by two workers while the server is killed. Exits with 1 on any miss.
+# transformer, and a small network trained by two workers while the server is killed. Then stable-baselines3 with
+# statistics that several processes share, through kills, too. Exits with 1 on any miss.
 #   tests/e2e/real_models.sh [--build-dir=build/release] [--torch=debian|pypi]
 # --build-dir  where normd is, or is built; the Python environment is made there, too, and used again while what it is
 #              to hold stays the same.
@@ -56,8 +57,10 @@ export PYTHONDONTWRITEBYTECODE=1
 export NORMD_PROGRAM=$normd
 status=0
 measure tests "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider tests/client/python/torch || status=1
+measure drop-ins "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider tests/client/python/stats || status=1
 measure sentences "$venv/bin/python" tests/e2e/real_models/sentence_embeddings.py "$normd" || status=1
 measure digits "$venv/bin/python" tests/e2e/real_models/digits.py "$normd" || status=1
+measure statistics "$venv/bin/python" tests/e2e/real_models/shared_statistics.py "$normd" || status=1
 echo
 print_costs
 if [[ $status -eq 0 ]]; then echo "real models: everything agrees"; else echo "real models: MISSED, see above" >&2; fi

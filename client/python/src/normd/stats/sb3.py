@@ -27,9 +27,9 @@ class _Shared(Sb3RunningMeanStd):
     def __init__(self, stats: Union[RunningMeanStd, Part]) -> None:
         self._stats = stats  # and none of the attributes that the class sets
 
-    mean = property(lambda self: self._stats.mean)  # type: ignore[assignment]
-    var = property(lambda self: self._stats.var)  # type: ignore[assignment]
-    count = property(lambda self: self._stats.count)  # type: ignore[assignment]
+    mean = property(lambda self: self._stats.mean)
+    var = property(lambda self: self._stats.var)
+    count = property(lambda self: self._stats.count)
 
     def update(self, arr: Any) -> None:
         self._stats.update(arr)
