@@ -107,6 +107,25 @@ def client(server):
 
 
 @pytest.fixture
+def default_client(client):
+    """`client` as the one of calls that name none."""
+    normd.set_default_client(client)
+    yield client
+    normd.set_default_client(None)
+
+
+@pytest.fixture
+def name(request, client):
+    """The name of a session that the test may make, and that ends with it."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.nodeid.lower())[-60:].strip("-")
+    yield name
+    try:
+        client.session(name).delete()
+    except normd.NotFound:
+        pass
+
+
+@pytest.fixture
 def sending_client(server):
     """A client over TCP, which sends all tensors."""
     with normd.connect(server.tcp, shared_memory="off") as made:

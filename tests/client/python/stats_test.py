@@ -16,16 +16,6 @@ from normd.stats._delta import Known, Ledger
 from normd.stats._samples import Samples
 
 
-def name_of(request):
-    return "st-" + "".join(c if c.isalnum() else "-" for c in request.node.name.lower())[-40:].strip("-")
-
-
-@pytest.fixture
-def name(request, client):
-    yield name_of(request)
-    client.session(name_of(request)).delete()
-
-
 def assert_holds(stats, samples, prior_count=1e-4):
     """Whether the statistics are those of exactly these samples and the prior."""
     values = np.concatenate([np.asarray(one, np.longdouble).reshape(-1, *np.shape(stats.mean)) for one in samples])

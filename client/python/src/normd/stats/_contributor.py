@@ -65,14 +65,14 @@ class Contributor:
     """Safe from any thread. The thread begins with the first samples, and ends with `close`."""
 
     def __init__(
-        self, service: SessionService, info: SessionInfo, flush_samples: int, flush_seconds: float, decay: float
+        self, service: SessionService, name: str, ledger: Ledger, flush_samples: int, flush_seconds: float
     ) -> None:
-        self._service, self._name = service, info.name
+        self._service, self._name = service, name
         self._flush_samples, self._flush_seconds = flush_samples, flush_seconds
         self._trainer = Trainer(None)
         self._process = os.getpid()
         self._changed = threading.Condition()
-        self._ledger = Ledger(known_of(info), decay)
+        self._ledger = ledger
         self._thread: Optional[threading.Thread] = None
         self._asked = False  # somebody waits for a flush
         self._closing = False
@@ -160,8 +160,7 @@ class Contributor:
     def separate(self) -> None:
         """In a forked child: what its parent has not sent is its parent's to send."""
         self._changed = threading.Condition()
-        known = self._ledger._known
-        self._ledger = Ledger(known, self._ledger._decay)
+        self._ledger = self._ledger.emptied()
         self._thread, self._asked = None, False
 
     # ---- Of the own thread

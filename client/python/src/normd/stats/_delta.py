@@ -27,8 +27,8 @@ class Known:
 class Gathered:
     """Batches that were added and not yet reduced, each of a range of C channels."""
 
-    def __init__(self, channels: int) -> None:
-        self._channels = channels
+    def __init__(self, channels: int, skip_nan: bool = False) -> None:
+        self._channels, self._skip_nan = channels, skip_nan
         self._batches: List[Tuple[Array, slice]] = []
         self._rows: Dict[int, int] = {}  # by the first channel of the range
         self.elements = 0
@@ -50,15 +50,16 @@ class Gathered:
         """Those of the batches from this one on, of which there is one at least."""
         batch, _ = self._batches[first]
         if first == len(self._batches) - 1 and batch.shape[1] == self._channels:
-            return Samples.of(batch)
+            return Samples.of_all([batch], self._skip_nan)
         ranges: Dict[Tuple[int, int], List[Array]] = {}
         for batch, where in self._batches[first:]:
             ranges.setdefault((where.start, where.stop), []).append(batch)
         if list(ranges) == [(0, self._channels)]:
-            return Samples.of_all(ranges[0, self._channels])
+            return Samples.of_all(ranges[0, self._channels], self._skip_nan)
         together = Samples.none(self._channels)
         for (start, stop), batches in ranges.items():
-            together = together.merged(Samples.of_all(batches).placed(slice(start, stop), self._channels))
+            samples = Samples.of_all(batches, self._skip_nan)
+            together = together.merged(samples.placed(slice(start, stop), self._channels))
         return together
 
 
@@ -66,16 +67,16 @@ class Ledger:
     """The server's state, the contribution that is on its way, and the samples after it.
 
     Batches are gathered and reduced together: `add_batch` costs a copy. Who reads after each batch, as an environment
-    does, pays for reducing that one into the view.
+    does, pays for reducing that one into the view. skip_nan: as of `Samples.of_all`.
     """
 
-    def __init__(self, known: Known, decay: float = 1.0) -> None:
-        self._known, self._decay = known, decay
+    def __init__(self, known: Known, decay: float = 1.0, skip_nan: bool = False) -> None:
+        self._known, self._decay, self._skip_nan = known, decay, skip_nan
         self._channels = len(known.samples.count)
         self._sent: Optional[Samples] = None
         self._step: Optional[Step] = None
         self._pending = Samples.none(self._channels)
-        self._gathered = Gathered(self._channels)  # later than `_pending`
+        self._gathered = self._no_batches()  # later than `_pending`
         self._newer: Optional[Known] = None  # seen while a contribution, which it may hold, is on its way
         self._view: Optional[Samples] = None
         self._viewed = 0  # how many gathered batches are part of it
@@ -121,13 +122,20 @@ class Ledger:
         if self._decay != 1 or self._gathered.elements >= GATHERED_ELEMENTS:
             self._reduce()
 
+    def emptied(self) -> "Ledger":
+        """The same state of the server, and no own samples."""
+        return Ledger(self._known, self._decay, self._skip_nan)
+
+    def _no_batches(self) -> Gathered:
+        return Gathered(self._channels, self._skip_nan)
+
     def _reduce(self) -> None:
         if not self._gathered:
             return
         self._pending = self._pending.merged(self._gathered.samples(), self._decay)
         if self._viewed < len(self._gathered):
             self._view = None
-        self._gathered, self._viewed = Gathered(self._channels), 0
+        self._gathered, self._viewed = self._no_batches(), 0
 
     def take(self, new_step: Step) -> Optional[Tuple[Samples, Step]]:
         """What is to be sent, and under which id: that of the first try until it is answered. None: nothing."""

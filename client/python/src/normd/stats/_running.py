@@ -13,6 +13,7 @@ from normd.errors import InvalidArgument
 from normd.functional import default_client
 from normd.specs import BatchNorm
 from normd.stats._contributor import Contributor, known_of
+from normd.stats._delta import Ledger
 from normd.stats._samples import Array, Samples
 from normd.stats._shape import Layout, ShapeOf
 
@@ -115,7 +116,9 @@ class RunningMeanStd:
     name: the session's, which is created unless it exists. shape: of one sample, () for a number; or a dict of shapes
     for observations that are dicts, each of whose channels has a name. client: default normd's own.
     prior_count: how many samples of mean 0 and variance 1 the statistics begin with. epsilon, clip: what `normalize`
-    adds to the variance and limits its result to. flush_samples, flush_seconds: when samples are sent.
+    adds to the variance and limits its result to. decay: what the weight of a sample is multiplied by for each later one.
+    skip_nan: NaN is no sample; without it a batch with one adds nothing to its channel. flush_samples, flush_seconds:
+    when samples are sent.
 
     `update` merges samples here, which takes microseconds, and never waits for the network; a thread sends what has
     gathered, and brings what others have sent. What is shown is the server's state with all of the own samples. While
@@ -136,6 +139,7 @@ class RunningMeanStd:
         epsilon: float = 1e-8,
         clip: Optional[float] = None,
         decay: float = 1.0,
+        skip_nan: bool = False,
         flush_samples: int = FLUSH_SAMPLES,
         flush_seconds: float = FLUSH_SECONDS,
     ) -> None:
@@ -162,10 +166,11 @@ class RunningMeanStd:
         service = (client or default_client())._sessions
         info = run(service.open(name, spec, channel_names=self._layout.channel_names))
         self._service = service
-        self._decay = decay
+        self._decay, self._skip_nan = decay, skip_nan
         self._detached: Optional[Samples] = None  # of a copy, which has no server
         self._version = info.version
-        self._contributor: Optional[Contributor] = Contributor(service, info, flush_samples, flush_seconds, decay)
+        ledger = Ledger(known_of(info), decay, skip_nan)
+        self._contributor: Optional[Contributor] = Contributor(service, name, ledger, flush_samples, flush_seconds)
 
     # ---- Adding samples
 
@@ -190,7 +195,8 @@ class RunningMeanStd:
         if self._contributor is not None:
             self._contributor.add_batch(rows, where)
         else:
-            self._add(Samples.of(rows).placed(where, self._layout.channels))
+            samples = Samples.of_all([rows], self._skip_nan)
+            self._add(samples.placed(where, self._layout.channels))
 
     def part(self, key: str) -> "Part":
         """The statistics of one key of a dict of shapes, to be updated by itself."""

@@ -73,16 +73,35 @@ class Samples:
         return Samples(_filled(mean, n), mean, np.einsum("cn,cn->c", batch, batch), low, high, n)
 
     @staticmethod
-    def of_all(batches: Sequence[Array]) -> "Samples":
-        """Those of several batches: a channel that is not finite in one of them has the samples of the others."""
+    def of_present(batch: Array, weights: Optional[Array] = None) -> "Samples":
+        """Those of the elements that are not NaN, each counted as often as the weight [N] of its row says."""
+        present = ~np.isnan(batch)
+        if weights is None and present.all():
+            return Samples.of(batch)
+        counted = present * (1.0 if weights is None else weights[:, None])
+        count = counted.sum(0)
+        values = np.where(present, batch, 0.0)
+        mean = np.divide((counted * values).sum(0), count, out=np.zeros(count.shape), where=count > 0)
+        m2 = (counted * (values - mean) ** 2).sum(0)
+        low, high = np.where(counted > 0, batch, np.inf).min(0), np.where(counted > 0, batch, -np.inf).max(0)
+        samples = Samples(count, mean, m2, low, high)
+        return samples.where(np.isfinite(m2)).evened()
+
+    @staticmethod
+    def of_all(batches: Sequence[Array], skip_nan: bool = False) -> "Samples":
+        """Those of several batches: a channel that is not finite in one of them has the samples of the others.
+
+        skip_nan: whether NaN is no sample, instead of a batch that is not finite.
+        """
+        of = Samples.of_present if skip_nan else Samples.of
         if len(batches) == 1:
-            return Samples.of(batches[0])
-        samples = Samples.of(np.concatenate(batches))
-        if samples.each is not None:
-            return samples
-        samples = Samples.none(batches[0].shape[1])
+            return of(batches[0])
+        together = np.concatenate(batches)
+        if np.isfinite(together).all() or (skip_nan and not np.isinf(together).any()):
+            return of(together)
+        samples = Samples.none(together.shape[1])
         for batch in batches:
-            samples = samples.merged(Samples.of(batch))
+            samples = samples.merged(of(batch))
         return samples
 
     def evened(self) -> "Samples":
