@@ -129,3 +129,32 @@ def test_what_is_not_normalised_is_not_shared(client):
             shared.observations
     with pytest.raises(normd.NotFound):
         client.session("sb3-rewards")
+
+
+def test_a_snapshot_goes_into_vec_normalize_pkl_and_back(client, tmp_path):
+    env = made()
+    with shared_by.share(env, "sb3-file", client=client) as shared:
+        run(env)
+        shared.flush(10)
+        observations, returns = shared.observations.snapshot(), shared.returns.snapshot()
+    other = made(training=False)
+    shared_by.restore(other, observations, returns)
+    other.save(str(tmp_path / "vec_normalize.pkl"))
+    loaded = VecNormalize.load(str(tmp_path / "vec_normalize.pkl"), other.venv)
+    assert type(loaded.obs_rms) is Sb3RunningMeanStd
+    x = np.random.default_rng(0).normal(0, 3, (50, 3))
+    np.testing.assert_array_equal(loaded.normalize_obs(x), observations.normalize(x).astype(np.float32))
+    back = shared_by.snapshots(loaded)
+    for got, wanted in ((back["observations"], observations), (back["returns"], returns)):
+        for field in ("mean", "var", "count"):
+            np.testing.assert_array_equal(getattr(got, field), getattr(wanted, field))
+        assert (got.epsilon, got.clip) == (wanted.epsilon, wanted.clip) == (1e-8, 10.0)
+
+
+def test_a_snapshot_that_normalises_otherwise_is_refused(client):
+    with normd.stats.RunningMeanStd("sb3-other", (3,), client=client, epsilon=1e-5, clip=10.0) as stats:
+        with pytest.raises(normd.InvalidArgument, match="epsilon of the snapshot is 1e-05, of the wrapper 1e-08"):
+            shared_by.restore(made(), stats.snapshot())
+    with normd.stats.RunningMeanStd("sb3-shape", (4,), client=client, clip=10.0) as stats:
+        with pytest.raises(normd.InvalidArgument, match=r"the snapshot has \(4,\), the wrapper \(3,\)"):
+            shared_by.restore(made(), stats.snapshot())

@@ -22,18 +22,20 @@ def share(env: Any, name: str, *, client: Optional[Client] = None, **options: An
     """Gives each wrapper of `env` that has running statistics those that all processes with this name share.
 
     The session of observations is `name`, that of discounted returns `name`.returns. What the wrappers have seen before
-    is not part of them. options: flush_samples and flush_seconds of RunningMeanStd. Returns both, to be flushed and
-    closed. InvalidArgument if no wrapper has statistics.
+    is not part of them; epsilon is theirs. options: flush_samples and flush_seconds of RunningMeanStd. Returns both, to
+    be flushed and closed. InvalidArgument if no wrapper has statistics.
     """
     parts: Dict[str, RunningMeanStd] = {}
     wrapper = env
     while wrapper is not None:
         own = vars(wrapper)
         if "obs_rms" in own:
-            parts["observations"] = RunningMeanStd(name, np.shape(own["obs_rms"].mean), client=client, **options)
+            shape, epsilon = np.shape(own["obs_rms"].mean), wrapper.epsilon
+            parts["observations"] = RunningMeanStd(name, shape, client=client, epsilon=epsilon, **options)
             wrapper.obs_rms = parts["observations"]
         if "return_rms" in own:
-            parts["returns"] = RunningMeanStd(f"{name}.returns", (), client=client, **options)
+            returns = RunningMeanStd(f"{name}.returns", (), client=client, epsilon=wrapper.epsilon, **options)
+            parts["returns"] = returns
             wrapper.return_rms = parts["returns"]
         wrapper = own.get("env")
     if not parts:
