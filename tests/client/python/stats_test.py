@@ -241,6 +241,25 @@ def test_a_snapshot_stays_and_normalises(client, name, random):
         assert not np.array_equal(stats.normalize(x), y)
 
 
+@pytest.mark.parametrize("eps_mode, divisor", [
+    ("inside_sqrt", lambda var: np.sqrt(var + 0.25)),
+    ("add_to_root", lambda var: np.sqrt(var) + 0.25),
+    ("clamp_root", lambda var: np.maximum(np.sqrt(var), 0.25)),
+])
+def test_epsilon_goes_where_eps_mode_says(client, name, random, eps_mode, divisor):
+    rows = random.normal(3, [2, 0.01], (50, 2))
+    options = {"client": client, "epsilon": 0.25, "eps_mode": eps_mode, "variance": "unbiased", "prior_count": 0}
+    with RunningMeanStd(name, 2, **options) as stats:
+        stats.update(rows)
+        stats.flush(10)
+        np.testing.assert_allclose(stats.var, rows.var(0, ddof=1), rtol=1e-12)
+        expected = (rows - rows.mean(0)) / divisor(rows.var(0, ddof=1))
+        np.testing.assert_allclose(stats.normalize(rows), expected, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(stats.denormalize(expected), rows, rtol=1e-12)
+        session = client.session(name).eval()  # the server's own y has the same divisor
+        np.testing.assert_allclose(session(rows), expected, rtol=1e-11, atol=1e-13)
+
+
 def test_dict_observations_are_one_session_with_named_channels(client, name, random):
     batch = {"position": random.normal(0, 1, (4, 2)), "speed": random.normal(9, 1, (4,))}
     with RunningMeanStd(name, {"position": (2,), "speed": ()}, client=client) as stats:
@@ -285,6 +304,8 @@ def test_another_shape_or_prior_under_the_same_name_is_refused(client, name):
     ({"shape": (-1,)}, "integers of at least 0"),
     ({"shape": 2, "clip": 0}, "clip is 0"),
     ({"shape": 2, "flush_seconds": 0}, "must be above 0"),
+    ({"shape": 2, "eps_mode": "added"}, "eps_mode is 'added'; it must be one of inside_sqrt, add_to_root, clamp_root"),
+    ({"shape": 2, "variance": "n-1"}, "variance is 'n-1'; it must be one of biased, unbiased"),
 ])
 def test_bad_arguments_are_refused_before_a_session_is_made(client, arguments, message):
     with pytest.raises(normd.InvalidArgument, match=message):

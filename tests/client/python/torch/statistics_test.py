@@ -35,8 +35,9 @@ def test_training_adds_a_batch_and_normalises_with_it(client):
     module.close()
 
 
-def test_normalising_has_the_bits_of_a_snapshot(client):
-    module = RunningMeanStd("torch-bits", (3,))
+@pytest.mark.parametrize("eps_mode", ["inside_sqrt", "add_to_root", "clamp_root"])
+def test_normalising_has_the_bits_of_a_snapshot(client, eps_mode):
+    module = RunningMeanStd(f"torch-{eps_mode}", (3,), epsilon=0.01, eps_mode=eps_mode)
     x = torch.randn(50, 3) * 1e3 + 1e4
     y = module(x)
     assert np.array_equal(y.numpy(), module.stats.snapshot().normalize(x.numpy()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Iterable, Optional
 
 import numpy as np
 
@@ -20,6 +20,14 @@ from normd.stats._shape import Layout, ShapeOf
 # How many samples and seconds at most are between two contributions.
 FLUSH_SAMPLES, FLUSH_SECONDS = 2048, 1.0
 
+# What is divided by, from a variance and epsilon: EpsMode of proto/normd/v1/norm.proto.
+DIVISORS: Dict[str, Callable[[Any, float], Any]] = {
+    "inside_sqrt": lambda var, epsilon: np.sqrt(var + epsilon),
+    "add_to_root": lambda var, epsilon: np.sqrt(var) + epsilon,
+    "clamp_root": lambda var, epsilon: np.maximum(np.sqrt(var), epsilon),
+}
+VARIANCES = ("biased", "unbiased")
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Snapshot:
@@ -34,33 +42,39 @@ class Snapshot:
     digest: str  # the session's of this version; "" where own samples are part of it
     epsilon: float
     clip: Optional[float]
+    eps_mode: str = "inside_sqrt"
 
     @property
     def std(self) -> Any:
         """sqrt(var)."""
         return _each(np.sqrt, self.var)
 
-    def normalize(self, x: Any) -> Any:
-        """(x - mean) / sqrt(var + epsilon), within [-clip, clip]; of the dtype of x if that is a float's."""
+    @property
+    def divisor(self) -> Any:
+        """What `normalize` divides by: var and epsilon put together as eps_mode says."""
+        return _each(lambda var: DIVISORS[self.eps_mode](var, self.epsilon), self.var)
 
-        def one(x: Any, mean: Any, var: Any) -> Any:
+    def normalize(self, x: Any) -> Any:
+        """(x - mean) / divisor, within [-clip, clip]; of the dtype of x if that is a float's."""
+
+        def one(x: Any, mean: Any, divisor: Any) -> Any:
             x = np.asarray(x)
-            y = (x - mean) / np.sqrt(var + self.epsilon)
+            y = (x - mean) / divisor
             if self.clip is not None:
                 y = np.clip(y, -self.clip, self.clip)
             return y.astype(x.dtype) if x.dtype.kind == "f" else y
 
-        return _each(one, x, self.mean, self.var)
+        return _each(one, x, self.mean, self.divisor)
 
     def denormalize(self, y: Any) -> Any:
         """The x whose `normalize` is y, unless that was clipped."""
 
-        def one(y: Any, mean: Any, var: Any) -> Any:
+        def one(y: Any, mean: Any, divisor: Any) -> Any:
             y = np.asarray(y)
-            x = y * np.sqrt(var + self.epsilon) + mean
+            x = y * divisor + mean
             return x.astype(y.dtype) if y.dtype.kind == "f" else x
 
-        return _each(one, y, self.mean, self.var)
+        return _each(one, y, self.mean, self.divisor)
 
 
 def _each(function: Any, first: Any, *others: Any) -> Any:
@@ -68,6 +82,12 @@ def _each(function: Any, first: Any, *others: Any) -> Any:
     if not isinstance(first, dict):
         return function(first, *others)
     return {key: function(value, *(other[key] for other in others)) for key, value in first.items()}
+
+
+def _check_one_of(field: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        limit = ", ".join(allowed)
+        raise InvalidArgument(f"{field} is {value!r}; it must be one of {limit}", field=field, value=value, limit=limit)
 
 
 class Part:
@@ -115,8 +135,9 @@ class RunningMeanStd:
 
     name: the session's, which is created unless it exists. shape: of one sample, () for a number; or a dict of shapes
     for observations that are dicts, each of whose channels has a name. client: default normd's own.
-    prior_count: how many samples of mean 0 and variance 1 the statistics begin with. epsilon, clip: what `normalize`
-    adds to the variance and limits its result to. decay: what the weight of a sample is multiplied by for each later one.
+    prior_count: how many samples of mean 0 and variance 1 the statistics begin with. variance: "biased", or "unbiased",
+    which divides by count - 1. epsilon, eps_mode: `normalize` divides by sqrt(var + epsilon), "inside_sqrt", or by
+    std + epsilon, "add_to_root", or by max(std, epsilon), "clamp_root". clip: what it limits its result to. decay: what the weight of a sample is multiplied by for each later one.
     skip_nan: NaN is no sample; without it a batch with one adds nothing to its channel. flush_samples, flush_seconds:
     when samples are sent.
 
@@ -137,6 +158,8 @@ class RunningMeanStd:
         client: Optional[Client] = None,
         prior_count: float = 1e-4,
         epsilon: float = 1e-8,
+        eps_mode: str = "inside_sqrt",
+        variance: str = "biased",
         clip: Optional[float] = None,
         decay: float = 1.0,
         skip_nan: bool = False,
@@ -152,8 +175,11 @@ class RunningMeanStd:
                 value=str(flush_samples),
                 limit="> 0",
             )
+        _check_one_of("eps_mode", eps_mode, DIVISORS)
+        _check_one_of("variance", variance, VARIANCES)
         self._layout = Layout(shape)
-        self.name, self.epsilon, self.clip = name, epsilon, clip
+        self.name, self.epsilon, self.eps_mode, self.clip = name, epsilon, eps_mode, clip
+        self._unbiased = variance == "unbiased"
         spec = BatchNorm(
             self._layout.channels,
             affine=False,
@@ -162,6 +188,9 @@ class RunningMeanStd:
             prior_count=prior_count,
             decay=decay,
             eps=epsilon,
+            # What is the default stays unsaid, as other clients leave it.
+            eps_mode=None if eps_mode == "inside_sqrt" else eps_mode,
+            running_variance=None if variance == "biased" else variance,
         )
         service = (client or default_client())._sessions
         info = run(service.open(name, spec, channel_names=self._layout.channel_names))
@@ -217,8 +246,8 @@ class RunningMeanStd:
 
     @property
     def var(self) -> Any:
-        """The biased variance, as `mean`."""
-        return self._layout.split(self._view().variance(1.0))
+        """The variance, as `mean`."""
+        return self._layout.split(self._view().variance(1.0, self._unbiased))
 
     @property
     def std(self) -> Any:
@@ -237,7 +266,7 @@ class RunningMeanStd:
         return self._version if self._contributor is None else self._contributor.version
 
     def normalize(self, x: Any) -> Any:
-        """(x - mean) / sqrt(var + epsilon), within [-clip, clip]: see `Snapshot.normalize`."""
+        """(x - mean) / divisor, within [-clip, clip]: see `Snapshot.normalize`."""
         return self.snapshot().normalize(x)
 
     def denormalize(self, y: Any) -> Any:
@@ -254,7 +283,7 @@ class RunningMeanStd:
         split = self._layout.split
         return Snapshot(
             mean=split(samples.mean),
-            var=split(samples.variance(1.0)),
+            var=split(samples.variance(1.0, self._unbiased)),
             count=split(samples.count),
             min=split(samples.min),
             max=split(samples.max),
@@ -262,6 +291,7 @@ class RunningMeanStd:
             digest="",
             epsilon=self.epsilon,
             clip=self.clip,
+            eps_mode=self.eps_mode,
         )
 
     # ---- The server

@@ -42,8 +42,8 @@ def to_lerobot(snapshot: Snapshot, key: Optional[str] = None) -> Dict[str, Dict[
 def from_lerobot(stats: Mapping[str, Mapping[str, Any]], keys: Sequence[str]) -> Snapshot:
     """The statistics of these keys of LeRobot's stats.json, as a snapshot that is a dict.
 
-    var is std squared. Its normalize divides by sqrt(var + 1e-16), LeRobot by std + 1e-8: the same where std is well above
-    1e-8 and where it is 0. InvalidArgument for a key, or a field of one, that is not there.
+    var is std squared, and normalize divides by std + 1e-8, as LeRobot does. InvalidArgument for a key, or a field of
+    one, that is not there.
     """
     fields: Dict[str, Dict[str, Any]] = {field: {} for field in ("mean", "std", "min", "max", "count")}
     for key in keys:
@@ -63,37 +63,37 @@ def from_lerobot(stats: Mapping[str, Mapping[str, Any]], keys: Sequence[str]) ->
         max=fields["max"],
         version=0,
         digest="",
-        epsilon=1e-16,
+        epsilon=1e-8,
         clip=None,
+        eps_mode="add_to_root",
     )
 
 
 def onnx_scaler(snapshot: Snapshot, key: Optional[str] = None) -> Dict[str, List[float]]:
     """The attributes of a Scaler node of ai.onnx.ml, which computes (x - offset) * scale in float32.
 
-    key: which of a dict's. offset is mean, scale is 1 / sqrt(var + epsilon), each rounded to float32; so where a mean is
+    key: which of a dict's. offset is mean, scale is 1 / divisor, epsilon included, each rounded to float32; so where a mean is
     large beside its deviation, y has fewer digits than float32 has. The node cannot clip: InvalidArgument if the
     snapshot does. For those put a Clip node behind it and pass dataclasses.replace(snapshot, clip=None).
     """
     if snapshot.clip is not None:
         raise _refused(f"clip is {snapshot.clip}, and a Scaler node has none", "clip", str(snapshot.clip), "None")
     one = _one(snapshot, key)
-    scale = 1 / np.sqrt(np.ravel(one["var"]) + snapshot.epsilon)
-    values = {"offset": np.ravel(one["mean"]), "scale": scale}
+    values = {"offset": np.ravel(one["mean"]), "scale": 1 / np.ravel(one["divisor"])}
     return {attribute: value.astype(np.float32).tolist() for attribute, value in values.items()}
 
 
 def c_header(snapshot: Snapshot, name: str, key: Optional[str] = None) -> str:
     """A header for C and C++ with NAME_normalize(x, y), which has the bits of `Snapshot.normalize` of float64.
 
-    name: a C identifier, the prefix of all names. key: which of a dict's. The divisor is sqrt(var + epsilon); y is
+    name: a C identifier, the prefix of all names. key: which of a dict's. Epsilon is in the divisor; y is
     limited to [-clip, clip] if the snapshot has one. Version and digest are in it, so that a program can say with which
     statistics it works. Compile it without -ffast-math.
     """
     if not C_NAME.match(name):
         raise _refused(f"name is {name!r}; it must be a C identifier", "name", name, C_NAME.pattern)
     one = _one(snapshot, key)
-    mean, divisor = np.ravel(one["mean"]), np.sqrt(np.ravel(one["var"]) + snapshot.epsilon)
+    mean, divisor = np.ravel(one["mean"]), np.ravel(one["divisor"])
     clip = ""
     if snapshot.clip is not None:
         limit = repr(float(snapshot.clip))
@@ -142,7 +142,7 @@ def _c_values(values: "np.ndarray[Any, np.dtype[np.float64]]") -> str:
 
 def _by_key(snapshot: Snapshot, key: Optional[str]) -> Dict[str, Dict[str, Any]]:
     """The fields of each key; of statistics that are no dict under `key`."""
-    arrays = {field: getattr(snapshot, field) for field in ("mean", "var", "count", "min", "max")}
+    arrays = {field: getattr(snapshot, field) for field in ("mean", "var", "divisor", "count", "min", "max")}
     if not isinstance(snapshot.mean, dict):
         if key is None:
             raise _refused("the statistics are no dict, so that a key must be given", "key", "None", "a name")

@@ -126,7 +126,9 @@ def restore(
 
 
 def _check_same(snapshot: Snapshot, epsilon: float, clip: float) -> None:
-    for field, there, here in (("epsilon", snapshot.epsilon, epsilon), ("clip", snapshot.clip, clip)):
+    wanted = {"epsilon": epsilon, "clip": clip, "eps_mode": "inside_sqrt"}
+    for field, here in wanted.items():
+        there = getattr(snapshot, field)
         if there != here:
             raise InvalidArgument(
                 f"{field} of the snapshot is {there}, of the wrapper {here}", field=field, value=str(there), limit=str(here)

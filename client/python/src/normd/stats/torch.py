@@ -41,29 +41,27 @@ class RunningMeanStd(torch.nn.Module):
         shape: Union[int, Sequence[int]] = (),
         *,
         client: Optional[Client] = None,
-        epsilon: float = 1e-8,
-        clip: Optional[float] = None,
         **options: Any,
     ) -> None:
         super().__init__()
-        self.stats = _running.RunningMeanStd(name, shape, client=client, epsilon=epsilon, clip=clip, **options)
+        self.stats = _running.RunningMeanStd(name, shape, client=client, **options)
         if self.stats._layout.is_dict:
             raise InvalidArgument("shape is a dict; one module is of one tensor", field="shape", value=str(shape))
-        self.epsilon, self.clip = epsilon, clip
+        self.epsilon, self.eps_mode, self.clip = self.stats.epsilon, self.stats.eps_mode, self.stats.clip
         for buffer in ("mean", "var", "count"):
             self.register_buffer(buffer, torch.zeros((), dtype=torch.float64))
         self._show()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(x - mean) / sqrt(var + epsilon), within [-clip, clip]: calculated in float64, of the dtype of x."""
+        """(x - mean) / divisor, within [-clip, clip]: calculated in float64, of the dtype of x."""
         if self.training:
             self.update(x)
-        y = (x.to(torch.float64) - self.mean) / torch.sqrt(self.var + self.epsilon)
+        y = (x.to(torch.float64) - self.mean) / self._divisor()
         return (y if self.clip is None else y.clamp(-self.clip, self.clip)).to(x.dtype)
 
     def denormalize(self, y: Tensor) -> Tensor:
         """The x whose forward in eval is y, unless that was clipped."""
-        return (y.to(torch.float64) * torch.sqrt(self.var + self.epsilon) + self.mean).to(y.dtype)
+        return (y.to(torch.float64) * self._divisor() + self.mean).to(y.dtype)
 
     def update(self, x: Tensor) -> None:
         """Adds the samples of x, [n, *shape] or one of them, and renews the buffers."""
@@ -87,6 +85,13 @@ class RunningMeanStd(torch.nn.Module):
         """Flushes, and ends the thread. Buffers stay as they are."""
         self.stats.close(timeout)
 
+    def _divisor(self) -> Tensor:
+        """As `Snapshot.divisor`."""
+        if self.eps_mode == "inside_sqrt":
+            return torch.sqrt(self.var + self.epsilon)
+        std = torch.sqrt(self.var)
+        return std + self.epsilon if self.eps_mode == "add_to_root" else std.clamp_min(self.epsilon)
+
     def _rows_of(self, x: Tensor) -> Tuple[int, int]:
         shape = self.stats._layout.shapes[""]
         if x.dim() < len(shape) or tuple(x.shape[x.dim() - len(shape) :]) != shape:
@@ -101,12 +106,12 @@ class RunningMeanStd(torch.nn.Module):
 
     def _show(self) -> None:
         """Puts the statistics into the buffers, where these are."""
-        view, split = self.stats._view(), self.stats._layout.split
-        for buffer, values in (("mean", view.mean), ("var", view.variance(1.0)), ("count", view.count)):
-            setattr(self, buffer, torch.from_numpy(split(values).copy()).to(self.mean.device))
+        snapshot = self.stats.snapshot()
+        for buffer in ("mean", "var", "count"):
+            setattr(self, buffer, torch.from_numpy(getattr(snapshot, buffer).copy()).to(self.mean.device))
 
     def extra_repr(self) -> str:
-        return f"{self.stats.name}, {list(self.stats._layout.shapes[''])}, epsilon={self.epsilon}, clip={self.clip}"
+        return f"{self.stats.name}, {list(self.stats._layout.shapes[''])}, epsilon={self.epsilon}, {self.eps_mode}, clip={self.clip}"
 
 
 def _samples(count: int, moments: "np.ndarray[Any, np.dtype[np.float64]]") -> Samples:
