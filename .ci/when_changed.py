@@ -65,7 +65,8 @@ STEPS = {
     # a trained session survives a kill is the crash test's.
     "real-models": (
         "tests/e2e/real_models.sh", "tests/e2e/real_models", "tests/client/python/torch",
-        "tests/client/python/stats", "tests/client/python/conftest.py", "tests/support/cost.sh", "client/python",
+        "tests/client/python/stats", "tests/client/python/conftest.py", "tests/client/python/pages.py",
+        "client/guide/one-normaliser.md", "tests/support/cost.sh", "client/python",
         "proto/normd/v1", "proto/catalogue", "kernels/methods", "deploy/packages/torch.txt",
         "deploy/install-packages.sh"),
     # Callers that are not ours meet the transports, the protocol and nothing else.

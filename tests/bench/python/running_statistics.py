@@ -5,8 +5,9 @@
 
 Starts a server of its own. In each round both are timed once, in turn, so that they meet the same machine; medians of
 the rounds are printed, and the median of the rounds' quotients. "update" is one batch. "step" is a step of VecNormalize
-over 8 environments of CartPole with random actions, in which statistics are moved and read. The thread that sends works
-meanwhile, as it does in use. Needs stable-baselines3: the environment that tests/e2e/real_models.sh makes has it.
+over 8 environments of CartPole, in which statistics are moved and read: by itself, which is hardly more than the
+statistics, and with a policy of SB3's usual size that chooses the actions. The thread that sends works meanwhile, as it
+does in use. Needs stable-baselines3: the environment that tests/e2e/real_models.sh makes has it.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import time
 
 import gymnasium
 import numpy as np
+from stable_baselines3 import PPO
 from stable_baselines3.common.running_mean_std import RunningMeanStd as Sb3RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -68,8 +70,14 @@ def made():
 def compare_steps(client, rounds):
     theirs, ours = made(), made()
     actions = np.array([theirs.action_space.sample() for _ in range(8)])
+    policy = PPO("MlpPolicy", theirs, seed=0)
+
+    def act(env):
+        env.step(policy.predict(env.normalize_obs(env.get_original_obs()))[0])
+
     with normd.stats.sb3.share(ours, "bench-step", client=client):
         compare("step of 8 CartPole", lambda: theirs.step(actions), lambda: ours.step(actions), STEPS, rounds)
+        compare("step with a policy", lambda: act(theirs), lambda: act(ours), STEPS, rounds)
 
 
 def main():

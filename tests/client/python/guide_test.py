@@ -1,33 +1,11 @@
 """The Python of the guide is one program: it runs as printed, from top to bottom, and prints what its comments say."""
 
-import contextlib
-import io
-import re
-
 import pytest
 from conftest import ROOT
+from pages import assert_page_runs, printed
 
+# client/guide/one-normaliser.md needs PyTorch: tests/client/python/torch/one_normaliser_test.py runs it.
 PAGES = ["client/guide/README.md"]
-BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
-
-
-def blocks(text):
-    """(number of the first line, source) of each Python block."""
-    return [(text.count("\n", 0, found.start()) + 2, found.group(1)) for found in BLOCK.finditer(text)]
-
-
-def printed(source):
-    """What the comments say is printed: the comment behind a print(...), and the lines of comment below it."""
-    lines, behind_print = [], False
-    for line in source.splitlines():
-        said = re.match(r".*\bprint\(.*\)(?: +# (.+))?$", line)
-        comment = re.match(r" *# (.+)$", line)
-        if said and said.group(1):
-            lines.append(said.group(1).split(": ")[0])  # "True: why it is so"
-        elif comment and behind_print:
-            lines.append(comment.group(1))
-        behind_print = bool(said) or (behind_print and bool(comment))
-    return lines
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -35,14 +13,7 @@ def test_the_python_of_a_page_prints_what_its_comments_say(page, server, client,
     sessions = [session.name for session in client.sessions()]
     monkeypatch.setenv("NORMD_SERVER", server.unix)
     monkeypatch.chdir(tmp_path)
-    found = blocks((ROOT / page).read_text(encoding="utf-8"))
-    assert found
-    names = {"__name__": "__main__"}
-    for line, source in found:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile("\n" * (line - 1) + source, page, "exec"), names)
-        assert out.getvalue().splitlines() == printed(source), f"{page}:{line}"
+    assert_page_runs(ROOT / page)
     assert [session.name for session in client.sessions()] == sessions, "the page leaves sessions behind"
 
 

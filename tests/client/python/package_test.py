@@ -34,7 +34,8 @@ def test_the_requirements_are_few_and_torch_is_not_among_them():
 
 def test_importing_it_needs_and_takes_nothing_else():
     """In an interpreter without the extras; and stubs of the user's, which have the same messages, do no harm."""
-    program = ("import sys\nfor name in ('torch', 'ml_dtypes', 'tqdm', 'gymnasium', 'sklearn', 'river'): sys.modules[name] = None\n"
+    program = ("import sys\n"
+               "for name in ('torch', 'ml_dtypes', 'tqdm', 'gymnasium', 'sklearn', 'river'): sys.modules[name] = None\n"
                "import normd, normd.stats, numpy\n"
                "try: normd.connect('127.0.0.1:1', deadline=0.2).layer_norm(numpy.ones(4), 4)\n"
                "except normd.Unavailable: print('imported')\n")

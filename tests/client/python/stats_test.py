@@ -22,7 +22,7 @@ def assert_holds(stats, samples, prior_count=1e-4):
     count = len(values) + np.longdouble(prior_count)
     mean = values.sum(0) / count
     m2 = ((values - mean) ** 2).sum(0) + prior_count * (1 + mean**2)
-    assert stats.count == pytest.approx(float(count), rel=1e-15)
+    np.testing.assert_allclose(stats.count, float(count), rtol=1e-15)
     np.testing.assert_allclose(stats.mean, mean.astype(float), rtol=1e-12)
     np.testing.assert_allclose(stats.var, (m2 / count).astype(float), rtol=1e-12)
 
@@ -289,6 +289,21 @@ def test_frozen_statistics_refuse_samples_and_have_a_digest(client, name, random
         stats.update(random.normal(0, 1, (5, 2)))
     with pytest.raises(normd.FailedPrecondition):
         stats.close()
+
+
+def test_a_version_gets_a_name_and_the_statistics_go_on(client, name, random):
+    first, later = random.normal(0, 1, (5, 2)), random.normal(9, 1, (5, 2))
+    with RunningMeanStd(name, 2, client=client) as stats:
+        stats.update(first)
+        frozen = stats.freeze(f"{name}-1")
+        stats.update(later)
+        stats.flush(10)
+        assert_holds(stats, [first, later])
+    assert_holds(frozen, [first])
+    with RunningMeanStd(f"{name}-1", 2, client=client) as named:
+        assert_holds(named, [first])
+        assert client.session(f"{name}-1").info().digest == frozen.digest
+    client.session(f"{name}-1").delete()
 
 
 def test_another_shape_or_prior_under_the_same_name_is_refused(client, name):

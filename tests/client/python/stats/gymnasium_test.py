@@ -3,7 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.wrappers import NormalizeObservation, NormalizeReward
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, vector
 
 import normd
 import normd.stats.gymnasium as shared_by
@@ -46,6 +46,25 @@ def test_two_environments_share(client):
         first.flush(10)
     with normd.stats.RunningMeanStd("gym-two", (3,), client=client) as stats:
         assert stats.count == pytest.approx(82.0001, rel=1e-15)
+
+
+def test_wrappers_of_a_vector_environment_share_in_the_same_way(client):
+    def made_vector():
+        env = gymnasium.make_vec("CartPole-v1", num_envs=3)
+        return vector.NormalizeReward(vector.NormalizeObservation(env))
+
+    own, env = made_vector(), made_vector()
+    with shared_by.share(env, "gym-vector", client=client, flush_samples=16) as shared:
+        for one in (own, env):
+            one.reset(seed=5)
+        for step in range(40):
+            actions = np.full(3, step % 2)
+            expected, got = own.step(actions), env.step(actions)
+            np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-5)  # its own are float32
+            np.testing.assert_allclose(got[1], expected[1], rtol=1e-6)
+        shared.flush(10)
+        assert shared.observations.count == pytest.approx(own.unwrapped.num_envs * 41 + 1e-4, rel=1e-12)
+        np.testing.assert_allclose(shared.returns.var, own.return_rms.var, rtol=1e-6)
 
 
 def test_an_environment_without_statistics_is_refused(client):

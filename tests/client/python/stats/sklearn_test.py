@@ -32,7 +32,8 @@ def assert_same(ours, theirs, x):
     np.testing.assert_allclose(ours.inverse_transform(y), theirs.inverse_transform(y), rtol=far, atol=far)
 
 
-@pytest.mark.parametrize("options", [{}, {"with_mean": False}, {"with_std": False}, {"with_mean": False, "with_std": False}])
+@pytest.mark.parametrize("options", [
+    {}, {"with_mean": False}, {"with_std": False}, {"with_mean": False, "with_std": False}])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
 def test_rows_in_parts(name, random, options, dtype):
     x = random.normal([5, -200, 0], [2, 30, 1], (100, 3)).astype(dtype)

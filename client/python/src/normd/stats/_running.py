@@ -137,9 +137,9 @@ class RunningMeanStd:
     for observations that are dicts, each of whose channels has a name. client: default normd's own.
     prior_count: how many samples of mean 0 and variance 1 the statistics begin with. variance: "biased", or "unbiased",
     which divides by count - 1. epsilon, eps_mode: `normalize` divides by sqrt(var + epsilon), "inside_sqrt", or by
-    std + epsilon, "add_to_root", or by max(std, epsilon), "clamp_root". clip: what it limits its result to. decay: what the weight of a sample is multiplied by for each later one.
-    skip_nan: NaN is no sample; without it a batch with one adds nothing to its channel. flush_samples, flush_seconds:
-    when samples are sent.
+    std + epsilon, "add_to_root", or by max(std, epsilon), "clamp_root". clip: what it limits its result to. decay: what
+    the weight of a sample is multiplied by for each later one. skip_nan: NaN is no sample; without it a batch with one
+    adds nothing to its channel. flush_samples, flush_seconds: when samples are sent.
 
     `update` merges samples here, which takes microseconds, and never waits for the network; a thread sends what has
     gathered, and brings what others have sent. What is shown is the server's state with all of the own samples. While
@@ -280,6 +280,9 @@ class RunningMeanStd:
         else:
             seen = self._contributor.seen()
             samples, version = seen.samples, seen.version
+        return self._snapshot(samples, version)
+
+    def _snapshot(self, samples: Samples, version: int, digest: str = "") -> Snapshot:
         split = self._layout.split
         return Snapshot(
             mean=split(samples.mean),
@@ -288,7 +291,7 @@ class RunningMeanStd:
             min=split(samples.min),
             max=split(samples.max),
             version=version,
-            digest="",
+            digest=digest,
             epsilon=self.epsilon,
             clip=self.clip,
             eps_mode=self.eps_mode,
@@ -304,15 +307,21 @@ class RunningMeanStd:
         """Reads what others have added: one call."""
         self._attached().refresh()
 
-    def freeze(self) -> Snapshot:
-        """Sends all samples and makes the session refuse every later one, for good. Returns what it is then."""
+    def freeze(self, name: Optional[str] = None) -> Snapshot:
+        """Sends all samples and makes the session refuse every later one, for good and for everybody.
+
+        name: makes a frozen copy of the session under this name instead, and the session goes on: that is how a version
+        gets a name. Returns what is frozen, with its digest.
+        """
         self.flush()
-        info = run(self._service.freeze(self.name))
-        info = run(self._service.get(self.name))
+        if name is None:
+            run(self._service.freeze(self.name))
+        else:
+            run(self._service.fork(self.name, name, frozen=True))
+        info = run(self._service.get(name or self.name))
         known = known_of(info)
-        with_digest: Dict[str, Any] = {"version": known.version, "digest": info.digest}
         self.refresh()
-        return dataclasses.replace(self.snapshot(), **with_digest)
+        return self._snapshot(known.samples, known.version, info.digest)
 
     def close(self, timeout: Optional[float] = None) -> None:
         """Flushes, and ends the thread. Values stay readable."""

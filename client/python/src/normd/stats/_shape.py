@@ -39,7 +39,10 @@ class Layout:
         """The layout of one key's arrays, and where its channels are."""
         if key not in self.shapes or not self.is_dict:
             raise InvalidArgument(
-                f"key is {key!r}; {sorted(self.shapes)} are there", field="key", value=key, limit=str(sorted(self.shapes))
+                f"key is {key!r}; {sorted(self.shapes)} are there",
+                field="key",
+                value=key,
+                limit=str(sorted(self.shapes)),
             )
         begin = 0
         for other, size in self.sizes.items():

@@ -21,8 +21,8 @@ C_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 def to_lerobot(snapshot: Snapshot, key: Optional[str] = None) -> Dict[str, Dict[str, List[Any]]]:
     """The content of LeRobot's meta/stats.json: mean, std, min, max and count of each key.
 
-    key: that of statistics that are no dict. std is sqrt(var), without epsilon: LeRobot adds its own, 1e-8, to std where
-    it normalises, and does not clip. count is whole: the part of a sample that a prior is falls away. InvalidArgument
+    key: that of statistics that are no dict. std is sqrt(var), without epsilon: LeRobot adds its own, 1e-8, to std
+    where it normalises, and does not clip. count is whole: the part of a sample that a prior is falls away. InvalidArgument
     for statistics without samples, and where min and max are not known (`update_from_moments`).
     """
     out = {}
@@ -72,9 +72,9 @@ def from_lerobot(stats: Mapping[str, Mapping[str, Any]], keys: Sequence[str]) ->
 def onnx_scaler(snapshot: Snapshot, key: Optional[str] = None) -> Dict[str, List[float]]:
     """The attributes of a Scaler node of ai.onnx.ml, which computes (x - offset) * scale in float32.
 
-    key: which of a dict's. offset is mean, scale is 1 / divisor, epsilon included, each rounded to float32; so where a mean is
-    large beside its deviation, y has fewer digits than float32 has. The node cannot clip: InvalidArgument if the
-    snapshot does. For those put a Clip node behind it and pass dataclasses.replace(snapshot, clip=None).
+    key: which of a dict's. offset is mean, scale is 1 / divisor, epsilon included, each rounded to float32; so where a
+    mean is large beside its deviation, y has fewer digits than float32 has. The node cannot clip: InvalidArgument if
+    the snapshot does. For those put a Clip node behind it and pass dataclasses.replace(snapshot, clip=None).
     """
     if snapshot.clip is not None:
         raise _refused(f"clip is {snapshot.clip}, and a Scaler node has none", "clip", str(snapshot.clip), "None")

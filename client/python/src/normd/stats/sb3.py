@@ -131,7 +131,10 @@ def _check_same(snapshot: Snapshot, epsilon: float, clip: float) -> None:
         there = getattr(snapshot, field)
         if there != here:
             raise InvalidArgument(
-                f"{field} of the snapshot is {there}, of the wrapper {here}", field=field, value=str(there), limit=str(here)
+                f"{field} of the snapshot is {there}, of the wrapper {here}",
+                field=field,
+                value=str(there),
+                limit=str(here),
             )
 
 

@@ -40,8 +40,8 @@ class StandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     other columns, or these in another order, are refused everywhere. flush_samples, flush_seconds: as of
     normd.stats.RunningMeanStd. with_mean, with_std, copy: as sklearn's.
 
-    `partial_fit` adds rows and waits for nothing; NaN is no sample. `fit` is `partial_fit` where no sample is there yet,
-    and raises FailedPrecondition elsewhere, because it would forget, for everybody, what others have added.
+    `partial_fit` adds rows and waits for nothing; NaN is no sample. `fit` is `partial_fit` where no sample is there
+    yet, and raises FailedPrecondition elsewhere, because it would forget, for everybody, what others have added.
     `mean_`, `var_`, `scale_` and `n_samples_seen_` are those of everybody's samples, and may be another moment's at the
     next look; `freeze` makes them final. Clones share the statistics; a pickle has their values and no server.
     """

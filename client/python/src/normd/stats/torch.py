@@ -111,7 +111,8 @@ class RunningMeanStd(torch.nn.Module):
             setattr(self, buffer, torch.from_numpy(getattr(snapshot, buffer).copy()).to(self.mean.device))
 
     def extra_repr(self) -> str:
-        return f"{self.stats.name}, {list(self.stats._layout.shapes[''])}, epsilon={self.epsilon}, {self.eps_mode}, clip={self.clip}"
+        shape = list(self.stats._layout.shapes[""])
+        return f"{self.stats.name}, {shape}, epsilon={self.epsilon}, {self.eps_mode}, clip={self.clip}"
 
 
 def _samples(count: int, moments: "np.ndarray[Any, np.dtype[np.float64]]") -> Samples:
