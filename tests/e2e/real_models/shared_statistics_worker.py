@@ -15,8 +15,9 @@ import normd
 import normd.stats.sb3
 
 ENVIRONMENTS, BLOCKS, STEPS, GAMMA = 4, 24, 25, 0.99
-# Every so many answers to a contribution one is lost on the way, as when a connection breaks.
-LOST_EVERY = 7
+# Every so many answers to a contribution one is lost on the way, as when a connection breaks or a deadline passes. After
+# the one the client asks again, after the other the thread that sends.
+LOST_EVERY = 5
 
 
 def paths(folder, rank):
@@ -49,7 +50,8 @@ def lose_answers(client, path):
             answers += 1
             if answers % LOST_EVERY == 0:
                 write(path, answers // LOST_EVERY)
-                raise normd.Unavailable("the answer is lost")
+                lost = normd.Unavailable if answers // LOST_EVERY % 2 else normd.DeadlineExceeded
+                raise lost("the answer is lost")
         return reply
 
     client._transport.unary = lossy
