@@ -11,6 +11,7 @@ is sent are the samples since the last time, each time under an id of its own. `
 that who acts and who learns use the same numbers. numpy is all that it needs.
 """
 
-from normd.stats._running import RunningMeanStd, Snapshot
+from normd.stats._running import RunningMeanStd
+from normd.stats._snapshot import Snapshot
 
 __all__ = ["RunningMeanStd", "Snapshot"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 import weakref
@@ -225,7 +226,7 @@ def _flush_all() -> None:
         try:
             contributor.close(SECONDS_AT_EXIT)
         except Error as error:
-            print(f"normd.stats: the last samples of {contributor._name} were not taken: {error}")
+            print(f"normd.stats: the last samples of {contributor._name} were not taken: {error}", file=sys.stderr)
 
 
 def _separate_all() -> None:

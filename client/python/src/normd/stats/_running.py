@@ -2,86 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Dict, Iterable, Optional
 
 import numpy as np
 
+from normd._sessions import SessionInfo
 from normd._transport import run
 from normd.client import Client
-from normd.errors import InvalidArgument
+from normd.errors import InvalidArgument, NotFound
 from normd.functional import default_client
 from normd.specs import BatchNorm
 from normd.stats._contributor import Contributor, known_of
 from normd.stats._delta import Ledger
 from normd.stats._samples import Array, Samples
 from normd.stats._shape import Layout, ShapeOf
+from normd.stats._snapshot import DIVISORS, Snapshot, each
 
 # How many samples and seconds at most are between two contributions.
 FLUSH_SAMPLES, FLUSH_SECONDS = 2048, 1.0
 
-# What is divided by, from a variance and epsilon: EpsMode of proto/normd/v1/norm.proto.
-DIVISORS: Dict[str, Callable[[Any, float], Any]] = {
-    "inside_sqrt": lambda var, epsilon: np.sqrt(var + epsilon),
-    "add_to_root": lambda var, epsilon: np.sqrt(var) + epsilon,
-    "clamp_root": lambda var, epsilon: np.maximum(np.sqrt(var), epsilon),
-}
 VARIANCES = ("biased", "unbiased")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Snapshot:
-    """Statistics at one moment, which never change: what a rollout keeps. Arrays, or dicts of them, of the shape."""
-
-    mean: Any
-    var: Any
-    count: Any
-    min: Any
-    max: Any
-    version: int  # the server's version that is part of it
-    digest: str  # the session's of this version; "" where own samples are part of it
-    epsilon: float
-    clip: Optional[float]
-    eps_mode: str = "inside_sqrt"
-
-    @property
-    def std(self) -> Any:
-        """sqrt(var)."""
-        return _each(np.sqrt, self.var)
-
-    @property
-    def divisor(self) -> Any:
-        """What `normalize` divides by: var and epsilon put together as eps_mode says."""
-        return _each(lambda var: DIVISORS[self.eps_mode](var, self.epsilon), self.var)
-
-    def normalize(self, x: Any) -> Any:
-        """(x - mean) / divisor, within [-clip, clip]; of the dtype of x if that is a float's."""
-
-        def one(x: Any, mean: Any, divisor: Any) -> Any:
-            x = np.asarray(x)
-            y = (x - mean) / divisor
-            if self.clip is not None:
-                y = np.clip(y, -self.clip, self.clip)
-            return y.astype(x.dtype) if x.dtype.kind == "f" else y
-
-        return _each(one, x, self.mean, self.divisor)
-
-    def denormalize(self, y: Any) -> Any:
-        """The x whose `normalize` is y, unless that was clipped."""
-
-        def one(y: Any, mean: Any, divisor: Any) -> Any:
-            y = np.asarray(y)
-            x = y * divisor + mean
-            return x.astype(y.dtype) if y.dtype.kind == "f" else x
-
-        return _each(one, y, self.mean, self.divisor)
-
-
-def _each(function: Any, first: Any, *others: Any) -> Any:
-    """function(...), or its results by key where the arguments are dicts."""
-    if not isinstance(first, dict):
-        return function(first, *others)
-    return {key: function(value, *(other[key] for other in others)) for key, value in first.items()}
+def existing_session(name: str) -> Optional[SessionInfo]:
+    """The session of this name on the default client's server, if it has one."""
+    try:
+        return run(default_client()._sessions.get(name))
+    except NotFound:
+        return None
 
 
 def _check_one_of(field: str, value: str, allowed: Iterable[str]) -> None:
@@ -252,7 +200,7 @@ class RunningMeanStd:
     @property
     def std(self) -> Any:
         """sqrt(var)."""
-        return _each(np.sqrt, self.var)
+        return each(np.sqrt, self.var)
 
     @property
     def count(self) -> Any:

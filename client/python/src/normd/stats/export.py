@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import numpy as np
 
 from normd.errors import InvalidArgument
-from normd.stats._running import Snapshot
+from normd.stats._snapshot import Snapshot
 
 ALL = ""  # the key of statistics that are no dict, in error texts
 C_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

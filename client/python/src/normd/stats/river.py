@@ -14,11 +14,8 @@ import numpy as np
 from river.base import MiniBatchTransformer
 from river.utils import dataframe
 
-from normd._sessions import SessionInfo
-from normd._transport import run
-from normd.errors import InvalidArgument, NotFound
-from normd.functional import default_client
-from normd.stats._running import RunningMeanStd
+from normd.errors import InvalidArgument
+from normd.stats._running import RunningMeanStd, existing_session
 from normd.stats._samples import Array, Samples
 
 
@@ -144,15 +141,9 @@ class StandardScaler(MiniBatchTransformer):
 
     def _names(self, x: Sequence[str] | Mapping[str, Any]) -> List[str]:
         """The features in the session's order, or in one that does not depend on who makes the session."""
-        found = self._found()
+        found = existing_session(self.name)
         names = sorted(self.features or (found.channel_names if found else x))
         return list(found.channel_names) if found and sorted(found.channel_names) == names else names
-
-    def _found(self) -> Optional[SessionInfo]:
-        try:
-            return run(default_client()._sessions.get(self.name))
-        except NotFound:
-            return None
 
     def _columns(self, names: Sequence[str] | Mapping[str, Any]) -> List[int]:
         """The channels of these features."""

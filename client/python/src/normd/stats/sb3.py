@@ -18,7 +18,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from normd.client import Client
 from normd.errors import InvalidArgument
-from normd.stats._running import Part, RunningMeanStd, Snapshot
+from normd.stats._running import Part, RunningMeanStd
+from normd.stats._snapshot import Snapshot
 from normd.stats._together import Together
 
 

@@ -16,10 +16,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from normd._sessions import SessionInfo
-from normd._transport import run
-from normd.errors import FailedPrecondition, NotFound
-from normd.functional import default_client
-from normd.stats._running import RunningMeanStd
+from normd.errors import FailedPrecondition
+from normd.stats._running import RunningMeanStd, existing_session
 from normd.stats._samples import Array, Samples
 
 try:
@@ -162,7 +160,7 @@ class StandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self._shared.close(timeout)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "_shared" in vars(self) or self._found() is not None
+        return "_shared" in vars(self) or existing_session(self.name) is not None
 
     def _view(self) -> Samples:
         check_is_fitted(self)
@@ -174,7 +172,7 @@ class StandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _open(self) -> RunningMeanStd:
         """The shared statistics, which are opened, or made for the columns that were seen, at the first use."""
         if "_shared" not in vars(self):
-            found = None if hasattr(self, "n_features_in_") else self._found()
+            found = None if hasattr(self, "n_features_in_") else existing_session(self.name)
             if found is not None:
                 self._take_features(found)
             names = [str(one) for one in getattr(self, "feature_names_in_", ())]
@@ -189,12 +187,6 @@ class StandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 flush_seconds=self.flush_seconds,
             )
         return self._shared
-
-    def _found(self) -> Optional[SessionInfo]:
-        try:
-            return run(default_client()._sessions.get(self.name))
-        except NotFound:
-            return None
 
     def _take_features(self, info: SessionInfo) -> None:
         """Makes the features of statistics that others have made those of this object."""
