@@ -190,6 +190,18 @@ def test_a_server_that_is_killed_delays_and_loses_nothing(own_server, random):
         stats.close()
 
 
+def test_a_thread_that_fails_is_reported_to_whoever_waits_for_it(client, name, monkeypatch):
+    def fail(*arguments):
+        raise MemoryError("nothing is left")
+
+    stats = RunningMeanStd(name, 1, client=client, flush_seconds=60)
+    monkeypatch.setattr(stats._contributor._service, "contribute", fail)
+    stats.update([[1.0]])
+    for call in (lambda: stats.flush(20), lambda: stats.update([[1.0]]), lambda: stats.close(20)):
+        with pytest.raises(MemoryError, match="nothing is left"):
+            call()
+
+
 def test_a_fork_counts_only_its_own_samples(client, name, random):
     stats = RunningMeanStd(name, 1, client=client, flush_seconds=60)
     before, child, after = (random.normal(0, 1, (n, 1)) for n in (10, 20, 30))

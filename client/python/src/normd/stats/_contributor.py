@@ -77,7 +77,7 @@ class Contributor:
         self._thread: Optional[threading.Thread] = None
         self._asked = False  # somebody waits for a flush
         self._closing = False
-        self._failure: Optional[Error] = None  # for good: the server refuses what is sent
+        self._failure: Optional[Exception] = None  # for good: the server refuses what is sent, or the thread has failed
         self._trouble: Optional[Error] = None  # of the last try
         _open.add(self)
 
@@ -176,9 +176,10 @@ class Contributor:
             try:
                 self._send_or_learn()
                 pause = FIRST_PAUSE
-            except Error as error:
+            except Exception as error:
                 with self._changed:
-                    if not _is_temporary(error):
+                    # Whatever ends the thread: who waits for it must learn of that.
+                    if not isinstance(error, Error) or not _is_temporary(error):
                         self._failure = error
                         self._changed.notify_all()
                         return
@@ -225,7 +226,7 @@ def _flush_all() -> None:
     for contributor in list(_open):
         try:
             contributor.close(SECONDS_AT_EXIT)
-        except Error as error:
+        except Exception as error:
             print(f"normd.stats: the last samples of {contributor._name} were not taken: {error}", file=sys.stderr)
 
 
