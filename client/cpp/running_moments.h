@@ -45,10 +45,10 @@ struct RunningMomentsOptions {
   double prior_count = 1e-4;
   double decay = 1;
   // A name for each channel, or none. A session has names for good.
-  std::vector<std::string> channel_names;
+  std::vector<std::string> channel_names = {};
   // y = (x - mean) / sqrt(var + epsilon), within [-clip, clip].
   double epsilon = 1e-8;
-  std::optional<double> clip;
+  std::optional<double> clip = std::nullopt;
   // Samples are sent when a channel has flush_samples of them, and at the latest after flush_interval; as often, the
   // samples of others are read.
   int64_t flush_samples = 2048;

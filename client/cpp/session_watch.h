@@ -27,7 +27,7 @@ namespace normd {
 // Options of a SessionWatch. `after_version`: the version that the caller has, as GetSession returned it; absent: none.
 // `patience`: how long Next goes on without a server before it returns the reason.
 struct WatchOptions {
-  std::optional<uint64_t> after_version;
+  std::optional<uint64_t> after_version = std::nullopt;
   absl::Duration patience = absl::InfiniteDuration();
 };
 

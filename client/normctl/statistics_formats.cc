@@ -52,7 +52,8 @@ absl::StatusOr<std::vector<Feature>> FeaturesOf(const ChannelStatistics& statist
     return features;
   }
   if (statistics.names.empty()) {
-    return Missing(absl::StrCat("the channels of ", statistics.session, " have no names: --feature KEY says what they are"));
+    return Missing(
+        absl::StrCat("the channels of ", statistics.session, " have no names: --feature KEY says what they are"));
   }
   for (size_t c = 0; c < statistics.channels(); ++c) {
     const std::string& name = statistics.names[c];

@@ -145,7 +145,8 @@ int64_t ParameterBytes(const OwnedParameters& parameters) {
 int64_t ChannelNameBytes(const Session& session) {
   if (session.channel_names == nullptr) return 0;
   int64_t bytes = 0;
-  for (const std::string& name : *session.channel_names) bytes += static_cast<int64_t>(sizeof(std::string) + name.size());
+  for (const std::string& name : *session.channel_names)
+    bytes += static_cast<int64_t>(sizeof(std::string) + name.size());
   return bytes;
 }
 
