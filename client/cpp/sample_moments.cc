@@ -51,7 +51,8 @@ void Empty(size_t c, SampleMoments& out) {
 template <typename T>
 SampleMoments MomentsOf(absl::Span<const T> rows, size_t channels, NonFinite policy) {
   SampleMoments out = SampleMoments::None(channels);
-  const auto needed = policy == NonFinite::kDropsChannel ? static_cast<double>(rows.size() / channels) : 1;
+  const size_t row_count = rows.size() / channels;
+  const double needed = policy == NonFinite::kDropsChannel ? static_cast<double>(row_count) : 1;
   SumRows(rows, out);
   for (size_t c = 0; c < channels; ++c) out.mean[c] /= std::max(out.count[c], 1.0);
   SumDeviations(rows, out);

@@ -67,7 +67,7 @@ struct SessionWatch::Stream {
       const std::lock_guard<std::mutex> lock(mu);
       closing = context;
     }
-    const absl::Status status = client::ExplainConnection(client::FromGrpc(reader->Finish(), *closing), callee);
+    absl::Status status = client::ExplainConnection(client::FromGrpc(reader->Finish(), *closing), callee);
     reader.reset();
     return status;
   }

@@ -19,6 +19,7 @@ constexpr double kDefaultEpsilon = 1e-5;  // of BatchNorm and InstanceNorm
 template <typename T>
 std::vector<T> Chosen(const std::vector<T>& values, const std::vector<size_t>& channels) {
   std::vector<T> out;
+  out.reserve(channels.size());
   for (const size_t channel : channels) out.push_back(values[channel]);
   return out;
 }
