@@ -52,6 +52,8 @@ constexpr FlagSpec kSpecFlags[] = {
     {"decay", '\0', "D", "of samples: what each later sample multiplies a weight by, in (0, 1] (default 1)"},
     {"max-count", '\0', "N", "of samples: a channel that has as many moves no more"},
     {"normalize-with", '\0', "WHICH", "of samples: y of training uses batch or running (default) statistics"},
+    {"nan-policy", '\0', "WHAT", "of samples: a NaN is propagated (propagate, default) or is no sample (skip)"},
+    {"clip", '\0', "C", "limit y to [-C, C], after weight and bias"},
     {"alpha-fwd", '\0', "A", "the weight of the old running value (default 0.9)"},
     {"warmup-iters", '\0', "N", "training steps that use the batch's own statistics (default 10000)"},
 };

@@ -42,6 +42,7 @@ Stats DifferentStats() {
                   .queues = 312,
                   .busy = absl::Seconds(313),
                   .calls = 314,
+                  .watchers = 311,
                   .idle_streams_ended = 319,
                   .refused = {315, 316, 317, 318, 320},
                   .resets = {321, 322, 323, 324, 325, 326, 327, 328, 329, 330, 331, 332, 333, 334, 335},
