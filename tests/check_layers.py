@@ -49,8 +49,9 @@ LAYERS = {
     "proto/catalogue": (),  # facts of the contract, for everything above
     "kernels/base": ("absl",),
     "kernels": ("absl", "proto/catalogue", "kernels/base"),
+    "kernels/slow_road": ("absl", "kernels", "kernels/base"),
     "kernels/methods": ("absl", "proto/catalogue", "kernels", "kernels/base"),
-    "kernels/cpu": ("absl", "hwy", "kernels", "kernels/base"),
+    "kernels/cpu": ("absl", "hwy", "kernels", "kernels/base", "kernels/slow_road"),
     "kernels/cuda": ("absl", "cuda", "kernels", "kernels/base"),
     "server/base": ("absl", "openssl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
     "server/obs": ("absl", "prometheus", "json", "server/base"),

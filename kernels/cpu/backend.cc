@@ -63,7 +63,7 @@ class CpuBackend final : public Backend {
     }
     if (work <= options_.inline_elements) {
       // On this thread alone, because waking another thread costs as much as the work.
-      for (const Job& job : jobs) cpu::RunJob(job, pool_, kNoSplit, options_.stream_bytes);
+      for (const Job& job : jobs) cpu::RunJob(job, pool_, kNoSplit, options_);
       std::move(done)(absl::OkStatus());
       return;
     }
@@ -71,7 +71,7 @@ class CpuBackend final : public Backend {
     auto run = [this, jobs = std::move(jobs), done = std::move(done)]() mutable {
       pool_.ParallelFor(static_cast<int64_t>(jobs.size()), 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-          cpu::RunJob(jobs[static_cast<size_t>(i)], pool_, options_.grain_elements, options_.stream_bytes);
+          cpu::RunJob(jobs[static_cast<size_t>(i)], pool_, options_.grain_elements, options_);
         }
       });
       std::move(done)(absl::OkStatus());

@@ -12,6 +12,15 @@
 
 namespace normd {
 
+// exact-4 in the making: y of EXACT rounded to the nearest value, where the kernels can already do that. Tests and the
+// bench alone ask for it; no option of a server does.
+struct NearestOptions {
+  bool on = false;
+  // Multiplies every bound of an error. Infinity sends every element along the slow road.
+  double bound_factor = 1;
+  bool exact_first = false;  // the slow road asks exact integers at once
+};
+
 struct CpuBackendOptions {
   int threads = 0;  // 0: one for each hardware thread
   // Job lists of up to this many elements (NormPlan::Work) run inline on the caller's thread: about 50 us of kernel
@@ -23,6 +32,7 @@ struct CpuBackendOptions {
   // Outputs of this size and more are written past the caches, because they would evict data that is reused sooner.
   // Bits never depend on it.
   int64_t stream_bytes = int64_t{64} << 20;
+  NearestOptions nearest = {};
 };
 
 // Never fails. The destructor of the backend waits for submitted work.

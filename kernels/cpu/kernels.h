@@ -193,6 +193,53 @@ struct ApplySpan {
 // one of the ways of kernels/group_statistics.h. y may be x.
 void Apply(const ApplySpan& span);
 
+// ---- Apply, to the nearest value ----
+
+// The numbers of a column, a position or a whole span, as arrays or as one number each.
+enum class Along : uint8_t { kNothing, kColumns, kPositions };
+
+// An element that ApplyNearest could not decide, at a place of its span.
+struct Undecided {
+  int64_t position = 0, column = 0;
+  double x = 0;  // the element itself: y may be x, and is written by now
+};
+
+// A call of ApplyNearest: `positions` rows of `columns` narrow elements. Borrows.
+struct NearestSpan {
+  Elements x;
+  void* y = nullptr;  // x's dtype
+  int64_t positions = 1;
+  int64_t columns = 0;
+  int64_t stride = 0;  // elements from one position to the next, in x and in y
+
+  // n = ((x - shift) - delta) * inverse, or x * inverse where nothing is subtracted.
+  Along statistics_along = Along::kNothing;
+  Centring centring = Centring::kOnce;
+  const double* shift = nullptr;
+  const double* delta = nullptr;
+  const double* inverse = nullptr;
+  // The bound of y's error, doubled: fixed + relative * |n w|, see BoundOfElements. Along what the statistics are.
+  const double* fixed = nullptr;
+  const double* relative = nullptr;
+
+  // w and b; null: absent, w = 1 and b = -0. `parameter_run`, if not 0: parameters along nothing are one value for each
+  // run of as many columns.
+  Along parameters_along = Along::kNothing;
+  int64_t parameter_run = 0;
+  const double* weight = nullptr;
+  const double* bias = nullptr;
+  CastOrder cast_order = CastOrder::kAffineThenCast;
+
+  // Is called with elements that are undecided, n <= kMostUndecided, after their y was written.
+  static constexpr int64_t kMostUndecided = 64;
+  void (*report)(void* context, const Undecided* elements, int64_t n) = nullptr;
+  void* context = nullptr;
+};
+
+// Writes y, each element rounded to nearest where the bound shows which value that is, and reports the other elements.
+// The bits do not depend on the instruction set; which elements are reported may.
+void ApplyNearest(const NearestSpan& span);
+
 // ---- Statistics that are given ----
 
 // Given statistics of narrow elements, ready for the apply pass, with the bits that GivenStatistics() and, for 16-bit

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/pairs.h"
 
 namespace normd {
 namespace {
@@ -35,6 +37,27 @@ std::vector<double> Widen(const TensorView& view, const ParameterOrder& order) {
   return order.empty() || values.empty() ? values : Reorder(values, order);
 }
 
+// Adds `offset` to the weights, and keeps what does not fit.
+void AddOffset(double offset, HostParameters* host) {
+  if (offset == 0) return;
+  bool is_exact = true;
+  std::vector<double> rest(host->weight.size());
+  for (size_t i = 0; i < host->weight.size(); ++i) {
+    const DoublePair sum = TwoSum(host->weight[i], offset);
+    host->weight[i] = sum.hi;
+    rest[i] = std::isfinite(sum.hi) ? sum.lo : 0;
+    is_exact = is_exact && rest[i] == 0;
+  }
+  if (!is_exact) host->weight_rest = std::move(rest);
+}
+
+double LargestMagnitude(const std::vector<double>& values, double absent) {
+  if (values.empty()) return absent;
+  double largest = 0;
+  for (const double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
 }  // namespace
 
 std::vector<double> WidenToF64(const TensorView& view) {
@@ -47,7 +70,9 @@ HostParameters ConvertParameters(const ParameterViews& parameters, double weight
   HostParameters host;
   host.weight = Widen(parameters.weight, parameters.order);
   host.bias = Widen(parameters.bias, parameters.order);
-  for (double& w : host.weight) w += weight_offset;
+  AddOffset(weight_offset, &host);
+  host.largest_weight = LargestMagnitude(host.weight, 1);
+  host.largest_bias = LargestMagnitude(host.bias, 0);
   host.weight32.assign(host.weight.begin(), host.weight.end());
   host.bias32.assign(host.bias.begin(), host.bias.end());
   const auto weight_fits = [](double value) {

@@ -12,6 +12,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/group_statistics.h"
@@ -40,8 +41,9 @@ struct Run {
   DivisorRule rule{};
   // The prepared form of given statistics, if the job wants no mean and no inverse_std and PrepareGiven() returned it.
   std::optional<GivenGroups> given{};
-  bool stream = false;    // y is too large for the caches and is written past them
-  bool prefetch = false;  // x is too large for the caches of one core and is fetched ahead
+  NearestOptions nearest{};  // `on` only where this run rounds to the nearest value
+  bool stream = false;       // y is too large for the caches and is written past them
+  bool prefetch = false;     // x is too large for the caches of one core and is fetched ahead
 
   // The elements from index `index` of the whole tensor on.
   Elements X(int64_t index) const { return x.At(index - x_begin); }
@@ -55,7 +57,9 @@ struct Run {
   int64_t first_counted = 0;
 
   // The precision of the sums. f64 elements are calculated in pairs, whatever the plan says.
-  Precision precision() const { return wide() ? Precision::kExact : plan.SumPrecision(job.moments != nullptr); }
+  Precision precision() const {
+    return wide() || nearest.on ? Precision::kExact : plan.SumPrecision(job.moments != nullptr);
+  }
   // Folds the sums of n parts, `stride` apart, into parts[0] in the fixed order of summation_order.h.
   void Fold(PairSums* parts, int64_t n, int64_t stride) const;
   // The statistics of group k1 of the kept axes, where plan.given_statistics, ready for the apply pass.
@@ -128,8 +132,8 @@ void LeaveOutNan(const Run& run);
 bool AcceptsScattered(const NormPlan& plan);
 
 // Runs one job to its end: prepares residual, permutation and parameters, then walks the plan's pattern. Large work
-// uses `pool`. `grain_elements` is the size of a task, and outputs from `stream_bytes` on are written past the caches.
-void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t stream_bytes);
+// uses `pool`. `grain_elements` is the size of a task; of `options`, stream_bytes and nearest are used.
+void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options);
 
 }  // namespace normd::cpu
 

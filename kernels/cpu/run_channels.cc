@@ -145,8 +145,8 @@ bool TakesChannels(const Run& run) {
   const bool has_factors = !run.parameters.absent() || run.is_16bit() || run.precision() == Precision::kFast;
   // Longer segments of f32 wait for memory, and gain more where the next group is fetched ahead.
   const bool gains = run.is_16bit() || plan.reduce1 <= ChannelBlock::kMaxShort;
-  return plan.statistic == Statistic::kMeanVariance && !plan.given_statistics && !run.wide() && !run.stream &&
-         run.job.mask == nullptr && has_factors && plan.cast_order == CastOrder::kAffineThenCast &&
+  return plan.statistic == Statistic::kMeanVariance && !plan.given_statistics && !run.wide() && !run.nearest.on &&
+         !run.stream && run.job.mask == nullptr && has_factors && plan.cast_order == CastOrder::kAffineThenCast &&
          plan.affine_index == AffineIndex::kChannel && plan.channels_per_keep1 == 1 && plan.elements > 0 && gains &&
          ChannelBlock::Takes(plan.reduce0, plan.reduce1) && BlockChannels(plan) > 0;
 }

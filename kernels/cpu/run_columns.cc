@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/factor_columns.h"
+#include "kernels/cpu/nearest_group.h"
 #include "kernels/cpu/run.h"
 #include "kernels/summation_order.h"
 
@@ -68,12 +69,13 @@ class ColumnTile {
         pre_(pre),
         pre_stride_(pre_stride),
         parameters_per_position_(plan_.affine_index == AffineIndex::kElement && !run_.parameters.absent()),
-        by_factors_(!run_.wide() && pre_ == nullptr && !parameters_per_position_ &&
-                    plan_.cast_order == CastOrder::kAffineThenCast),
+        by_factors_(run_.nearest.on || (!run_.wide() && pre_ == nullptr && !parameters_per_position_ &&
+                                        plan_.cast_order == CastOrder::kAffineThenCast)),
         shift_(Columns(0)),
         delta_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))),
         inverse_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))) {
     if (!run_.wide() && run_.precision() == Precision::kFast) shift32_.resize(static_cast<size_t>(columns_));
+    if (run_.nearest.on) summed_about_.resize(static_cast<size_t>(groups_));
     if (by_factors_) return;
     scale_ = Columns(1);
     delta_lo_ = Columns(0);
@@ -93,13 +95,14 @@ class ColumnTile {
         result = run_.FinishEmpty();
       }
       run_.StoreGroup(first_group_ + group, result);
-      if (run_.is_16bit()) Calculate16BitInF32(&result);
+      if (run_.is_16bit() && !run_.nearest.on) Calculate16BitInF32(&result);
       Spread(group, result);
     }
   }
 
   void Apply(bool split) const {
     if (run_.y == nullptr || plan_.elements == 0) return;
+    if (run_.nearest.on) return ApplyToNearest(split);
     std::vector<double> weight_columns;
     std::vector<double> bias_columns;
     ApplySpan span;
@@ -155,6 +158,84 @@ class ColumnTile {
   }
 
  private:
+  // The bounds of the columns, from `bounds` of the groups, and whether w and b are one for each column.
+  struct ColumnBounds {
+    std::vector<double> fixed, relative;
+  };
+  ColumnBounds BoundsOf(const std::vector<GroupBound>& bounds, const Parameters& parameters) const {
+    const HostParameters* const host = run_.job.parameters == nullptr ? nullptr : &run_.job.parameters->host();
+    const bool casts_first = plan_.cast_order == CastOrder::kCastThenAffine;
+    const bool rounds_weights = casts_first && host != nullptr && !host->weight_rest.empty();
+    ColumnBounds columns = {Columns(0), Columns(0)};
+    for (int64_t column = 0; column < columns_; ++column) {
+      double weight = casts_first || host == nullptr ? 1 : host->largest_weight;
+      double bias = casts_first || host == nullptr ? 0 : host->largest_bias;
+      if (!parameters_per_position_ && !casts_first) {
+        weight = parameters.weight == nullptr ? 1 : parameters.weight[column];
+        bias = parameters.bias == nullptr ? 0 : parameters.bias[column];
+      }
+      const ElementBound bound = bounds[static_cast<size_t>(column / plan_.reduce1)].Of(run_, weight, bias);
+      columns.fixed[static_cast<size_t>(column)] = rounds_weights ? ElementBound().fixed : bound.fixed;
+      columns.relative[static_cast<size_t>(column)] = bound.relative;
+    }
+    return columns;
+  }
+
+  // Apply() with each element rounded to the nearest value.
+  void ApplyToNearest(bool split) const {
+    std::vector<double> weight_columns;
+    std::vector<double> bias_columns;
+    const Parameters parameters = {.weight = ParameterColumns(run_.parameters.weight, weight_columns),
+                                   .bias = ParameterColumns(run_.parameters.bias, bias_columns)};
+    std::vector<GroupBound> bounds;
+    for (int64_t group = 0; group < groups_; ++group) {
+      const double about = summed_about_[static_cast<size_t>(group)];
+      bounds.emplace_back(run_, SumErrors{AdditionsInColumns(plan_.reduce0, plan_.reduce1), about}, Result(group));
+    }
+    NearestGroups nearest(run_, first_group_ / plan_.keep1, first_k1_, groups_);
+    const ColumnBounds column_bounds = BoundsOf(bounds, parameters);
+    NearestSpan span;
+    span.columns = columns_;
+    span.stride = stride_;
+    span.statistics_along = Along::kColumns;
+    span.centring = IsCentred() ? centring_ : Centring::kNone;
+    span.shift = shift_.data();
+    span.delta = delta_hi_.get();
+    span.inverse = inverse_hi_.get();
+    span.fixed = column_bounds.fixed.data();
+    span.relative = column_bounds.relative.data();
+    span.parameters_along = parameters_per_position_ ? Along::kPositions : Along::kColumns;
+    span.cast_order = plan_.cast_order;
+    const auto apply = [&](int64_t begin, int64_t end) {
+      const auto report = [&](const Undecided* undecided, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) {
+          const int64_t group = undecided[i].column / plan_.reduce1;
+          if (!bounds[static_cast<size_t>(group)].is_finite) continue;
+          nearest.Decide(begin + undecided[i].position, first_k1_ + group, undecided[i].column % plan_.reduce1,
+                         undecided[i].x);
+        }
+      };
+      NearestSpan part = span;
+      part.context = const_cast<void*>(static_cast<const void*>(&report));
+      part.report = [](void* context, const Undecided* undecided, int64_t n) {
+        (*static_cast<decltype(report)*>(context))(undecided, n);
+      };
+      const int64_t offset = offset_ + begin * stride_;
+      part.positions = end - begin;
+      part.x = run_.x.At(offset);
+      part.y = static_cast<char*>(run_.y) + offset * SizeOf(plan_.dtype);
+      part.weight =
+          parameters.weight == nullptr || !parameters_per_position_ ? parameters.weight : parameters.weight + begin;
+      part.bias = parameters.bias == nullptr || !parameters_per_position_ ? parameters.bias : parameters.bias + begin;
+      cpu::ApplyNearest(part);
+    };
+    if (split) {
+      run_.pool.ParallelFor(plan_.reduce0, run_.Grain(columns_), apply);
+    } else {
+      apply(0, plan_.reduce0);
+    }
+  }
+
   std::vector<double> Columns(double value) const { return std::vector<double>(static_cast<size_t>(columns_), value); }
 
   // The statistics from `column` on; for columns that are applied by factors, the members that FactorColumns reads.
@@ -386,7 +467,7 @@ class ColumnTile {
   // Finishes groups of one column each, a vector of groups at a time, from the sums of SumTile(). Returns false if some
   // group is not settled (see ChannelStatistics): Reduce then finishes, stores and spreads all of them again.
   bool FinishTogether(Precision precision, const double* sums) {
-    if (!IsCentred() || plan_.reduce1 != 1 || !by_factors_) return false;
+    if (!IsCentred() || plan_.reduce1 != 1 || !by_factors_ || run_.nearest.on) return false;
     std::vector<double> shift(shift_.size());
     const double* const first = sums + RoomOf(columns_);
     for (int64_t begin = 0; begin < groups_; begin += ChannelBlock::kMaxChannels) {
@@ -429,6 +510,7 @@ class ColumnTile {
       double* const second = sums + group * plan_.reduce1;
       const PairSums total = {IsCentred() ? fold(second + room) : DoublePair{}, fold(second)};
       const double shift = shift_[static_cast<size_t>(group * plan_.reduce1)];
+      if (run_.nearest.on) summed_about_[static_cast<size_t>(group)] = shift;
       results_[static_cast<size_t>(group)] = run_.Finish(plan_.statistic, total, run_.counted, shift, 1, precision);
     }
   }
@@ -513,6 +595,7 @@ class ColumnTile {
   // One per group, or a single one for all groups if TakeGiven() or FinishTogether() wrote their statistics.
   std::vector<FinishedStatistics> results_;
   std::vector<Magnitude> magnitudes_;  // one per group, f64 only
+  std::vector<double> summed_about_;   // one per group: the shifts of the sums, where y is rounded to the nearest value
   Centring centring_ = Centring::kOnce;
 };
 

@@ -110,6 +110,12 @@ Elements Widened(const Run& run, double* to) {
   return {DType::kF64, to, nullptr};
 }
 
+// True if the kernels can round y to the nearest value: of narrow elements, but PowerNorm's.
+bool RoundsToNearest(const Run& run) {
+  const NormPlan& plan = run.plan;
+  return !run.wide() && plan.precision == Precision::kExact && plan.power_groups == 0;
+}
+
 void RunPattern(Run& run) {
   if (run.x.data == nullptr) {
     RunScatteredRows(run);
@@ -222,14 +228,14 @@ int64_t Run::Grain(int64_t elements_per_item) const {
   return std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, elements_per_item));
 }
 
-void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t stream_bytes) {
+void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options) {
   const NormPlan& plan = *job.plan;
   const bool is_wide = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
   const bool has_others = job.y != nullptr || job.inverse_std != nullptr;
   if (job.moments != nullptr && has_others && !is_wide && plan.SumsMomentsApart()) {
     Job moments = job;  // before y, which may be x
     moments.y = moments.h = moments.mean = moments.inverse_std = nullptr;
-    RunJob(moments, pool, grain_elements, stream_bytes);
+    RunJob(moments, pool, grain_elements, options);
     Job others = job;
     others.moments = nullptr;
     if (job.x_buffer != nullptr) {
@@ -237,7 +243,7 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
       others.x_buffer = nullptr;
       others.x_segments = {};
     }
-    return RunJob(others, pool, grain_elements, stream_bytes);
+    return RunJob(others, pool, grain_elements, options);
   }
   Run run{.plan = plan,
           .job = job,
@@ -250,7 +256,7 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
     run.x.data = job.x_buffer;
   }
   run.y = job.y;
-  run.stream = plan.elements * SizeOf(plan.dtype) >= stream_bytes;
+  run.stream = plan.elements * SizeOf(plan.dtype) >= options.stream_bytes;
   run.prefetch = plan.elements * SizeOf(plan.dtype) >= kPrefetchBytes;
   if (job.parameters != nullptr) {
     const HostParameters& host = job.parameters->host();
@@ -270,7 +276,16 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
     widened = Scratch(plan.elements * SizeOf(DType::kF64));
     run.x = Widened(run, reinterpret_cast<double*>(widened.get()));
   }
-  if (plan.given_statistics && !run.wide() && job.mean == nullptr && job.inverse_std == nullptr) {
+  run.nearest = options.nearest;
+  run.nearest.on = options.nearest.on && RoundsToNearest(run);
+  // The slow road reads the whole group, of which a part is y by then.
+  std::unique_ptr<char[]> original;
+  if (run.nearest.on && run.x.data == run.y && run.y != nullptr) {
+    original = Scratch(plan.elements * SizeOf(plan.dtype));
+    std::memcpy(original.get(), run.x.data, static_cast<size_t>(plan.elements * SizeOf(plan.dtype)));
+    run.x.data = original.get();
+  }
+  if (plan.given_statistics && !run.wide() && !run.nearest.on && job.mean == nullptr && job.inverse_std == nullptr) {
     const GivenNumbers numbers = {job.given_mean, job.given_variance, plan.keep1};
     run.given = PrepareGiven(run.rule, numbers, run.precision(), run.is_16bit());
   }

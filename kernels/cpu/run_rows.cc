@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
+#include "kernels/cpu/nearest_group.h"
 #include "kernels/cpu/run.h"
 #include "kernels/summation_order.h"
 
@@ -31,13 +33,15 @@ class RowGroup {
       result = Sum(split);
     }
     run_.StoreGroup(group_, result);
-    if (run_.is_16bit()) Calculate16BitInF32(&result);
+    if (run_.is_16bit() && !run_.nearest.on) Calculate16BitInF32(&result);
     return result;
   }
 
   // Runs the apply pass of the group; `split` cuts it into tasks.
   void Apply(const FinishedStatistics& group, bool split) const {
     if (run_.y == nullptr || plan_.reduce1 == 0) return;
+    std::optional<NearestGroups> nearest;
+    if (run_.nearest.on) nearest_ = &nearest.emplace(run_, k0_, k1_, 1);
     const bool per_channel = plan_.affine_index == AffineIndex::kChannel && !run_.parameters.absent();
     // A segment is cut into pieces that have one channel, or that are small enough to share out.
     const int64_t run = per_channel ? std::min(plan_.channel_run, plan_.reduce1) : plan_.reduce1;
@@ -70,6 +74,7 @@ class RowGroup {
 
   // The statistics of the group, summed.
   FinishedStatistics Sum(bool split) const {
+    summed_about_ = 0;
     const int64_t chunks = order::GroupChunks(plan_.reduce0, plan_.statistic_reduce1);
     if (run_.counted == 0 || chunks == 0) return run_.FinishEmpty();
     const RowChunks rows = {.x = run_.X(Segment(0)),
@@ -87,6 +92,7 @@ class RowGroup {
     };
     absl::InlinedVector<PairSums, RowBlock::kMaxChunks> sums(static_cast<size_t>(chunks));
     const auto sums_about = [&](Precision precision, double shift, double scale) {
+      summed_about_ = shift;
       share_out([&](int64_t begin, int64_t end) {
         ReduceRowChunks({plan_.statistic, precision, shift, scale}, rows, begin, end, sums.data());
       });
@@ -169,6 +175,7 @@ class RowGroup {
   // Applies elements [begin, end) of the segments [r0, r0_end). They have whole channels, a part of one channel, or one
   // parameter for each element.
   void ApplyPiece(int64_t r0, int64_t r0_end, int64_t begin, int64_t end, const FinishedStatistics& group) const {
+    if (run_.nearest.on) return ApplyToNearest(r0, r0_end, begin, end, group);
     const bool per_element = plan_.affine_index == AffineIndex::kElement;
     ApplySpan span;
     span.y_dtype = plan_.dtype;
@@ -200,9 +207,58 @@ class RowGroup {
     }
   }
 
+  // The same, each element rounded to the nearest value.
+  void ApplyToNearest(int64_t r0, int64_t r0_end, int64_t begin, int64_t end, const FinishedStatistics& group) const {
+    const bool per_element = plan_.affine_index == AffineIndex::kElement;
+    const SumErrors sums = {AdditionsInRows(plan_.reduce0, plan_.statistic_reduce1), summed_about_};
+    const GroupBound bound(run_, sums, group);
+    const bool casts_first = plan_.cast_order == CastOrder::kCastThenAffine;
+    const HostParameters* const host = run_.job.parameters == nullptr ? nullptr : &run_.job.parameters->host();
+    const bool is_one = casts_first || host == nullptr;
+    ElementBound elements = bound.Of(run_, is_one ? 1 : host->largest_weight, is_one ? 0 : host->largest_bias);
+    if (casts_first && host != nullptr && !host->weight_rest.empty()) elements = {};
+    NearestSpan span;
+    span.columns = end - begin;
+    span.stride = plan_.keep1 * plan_.reduce1;
+    span.centring = CentringOf(plan_.statistic, group.statistics);
+    span.shift = &group.statistics.shift;
+    span.delta = &group.statistics.delta.hi;
+    span.inverse = &group.statistics.inverse.hi;
+    span.fixed = &elements.fixed;
+    span.relative = &elements.relative;
+    span.parameters_along = per_element ? Along::kColumns : Along::kNothing;
+    if (end - begin > plan_.channel_run && !per_element && !run_.parameters.absent()) {
+      span.parameter_run = plan_.channel_run;
+    }
+    span.cast_order = plan_.cast_order;
+    int64_t first = r0;
+    const auto report = [&](const Undecided* undecided, int64_t n) {
+      for (int64_t i = 0; i < n && bound.is_finite; ++i) {
+        nearest_->Decide(first + undecided[i].position, k1_, begin + undecided[i].column, undecided[i].x);
+      }
+    };
+    span.context = const_cast<void*>(static_cast<const void*>(&report));
+    span.report = [](void* context, const Undecided* undecided, int64_t n) {
+      (*static_cast<decltype(report)*>(context))(undecided, n);
+    };
+    const int64_t step = per_element ? 1 : r0_end - r0;
+    for (; first < r0_end; first += step) {
+      span.positions = step;
+      span.x = run_.X(Segment(first) + begin);
+      span.y = static_cast<char*>(run_.y) + (Segment(first) + begin) * SizeOf(plan_.dtype);
+      const Parameters parameters = run_.parameters.At(
+          per_element ? first * plan_.reduce1 + begin : k1_ * plan_.channels_per_keep1 + begin / plan_.channel_run);
+      span.weight = parameters.weight;
+      span.bias = parameters.bias;
+      cpu::ApplyNearest(span);
+    }
+  }
+
   const Run& run_;
   const NormPlan& plan_;
   const int64_t group_, k0_, k1_;
+  mutable double summed_about_ = 0;           // the shift of the sums
+  mutable NearestGroups* nearest_ = nullptr;  // while Apply runs
 };
 
 // True if both passes over whole rows run in one call of the vector kernels (NormaliseRows).
@@ -210,8 +266,8 @@ bool TakesWholeRows(const Run& run) {
   const NormPlan& plan = run.plan;
   // Where a mean is subtracted, one w for all elements is a part of the factor (Form::kScaledOnce).
   const bool one_for_all = plan.parameter_length == 1 && plan.statistic != Statistic::kMeanVariance;
-  return !run.wide() && run.y != nullptr && run.job.mask == nullptr && !plan.given_statistics && plan.reduce0 == 1 &&
-         plan.cast_order == CastOrder::kAffineThenCast && plan.statistic_reduce1 > 0 &&
+  return !run.wide() && !run.nearest.on && run.y != nullptr && run.job.mask == nullptr && !plan.given_statistics &&
+         plan.reduce0 == 1 && plan.cast_order == CastOrder::kAffineThenCast && plan.statistic_reduce1 > 0 &&
          plan.statistic_reduce1 <= RowBlock::kMaxChunks * order::kRowChunk &&
          (run.parameters.absent() || plan.affine_index == AffineIndex::kElement || one_for_all);
 }

@@ -1,0 +1,127 @@
+// The bounds of rounding errors that let a kernel decide which value of the element type is nearest to y: the one table
+// that every kernel form has its line in.
+//
+// A kernel calculates n = (x - mean) / D and y = n * w + b in f64. With the numbers of a group's bound,
+//
+//   |n - exact n| <= beta + kappa * |n|
+//   |y - exact y| <= |w| * beta + |n w| * (kappa + 3 u) + |b| * u,     u = 2^-53:
+//
+// the product with w, a weight that is itself rounded (weight + weight_offset) and the sum take a rounding each. If no
+// middle between two adjacent values of the element type lies that near to y, then rounding y is rounding the exact
+// value. Elements where one does are decided by kernels/slow_road.
+//
+// A line that is too small is wrong in one element of 2^25 and silent; tests/kernels/certificate_test.cc holds each
+// line to rows that are made to have their elements at the middles.
+//
+// In the path: between the reduce pass and the apply pass, beside kernels/group_statistics.h. Standard headers only,
+// because device code includes this file. Pure functions, safe from any thread.
+#ifndef NORMD_KERNELS_CERTIFICATE_H_
+#define NORMD_KERNELS_CERTIFICATE_H_
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/base/host_device.h"
+#include "kernels/base/types.h"
+#include "kernels/group_statistics.h"
+#include "kernels/summation_order.h"
+
+namespace normd {
+
+inline constexpr double kUnit = 0x1p-53;             // u: half an ulp of 1
+inline constexpr double kSecondOrder = 1 + 0x1p-20;  // products of errors, which the first-order bounds leave out
+
+// The additions that a term of a sum passes through, at most: 32 in a partial sum of a chunk, or a block of 32
+// positions, 5 in the fold of the partial sums, and one in each level of the fold of chunks, blocks and columns.
+NORMD_HOST_DEVICE constexpr double AdditionsOf(int64_t parts) {
+  return 37.0 + static_cast<double>(std::bit_width(static_cast<uint64_t>(parts > 0 ? parts - 1 : 0)));
+}
+NORMD_HOST_DEVICE constexpr double AdditionsInRows(int64_t segments, int64_t length) {
+  return AdditionsOf(order::GroupChunks(segments, length));
+}
+NORMD_HOST_DEVICE constexpr double AdditionsInColumns(int64_t positions, int64_t columns) {
+  return AdditionsOf(order::ColumnBlocks(positions)) + AdditionsOf(columns) - 37;
+}
+
+// |n - exact n| <= beta + kappa * |n|. An infinite kappa decides nothing: every element takes the slow road.
+struct NormalisedBound {
+  double beta = 0;
+  double kappa = std::numeric_limits<double>::infinity();
+
+  NORMD_HOST_DEVICE bool decides() const { return kappa < 0x1p-30; }
+};
+
+// What the sums of a group have gone through.
+struct SumErrors {
+  double additions = 0;  // that a term passes through: AdditionsInRows, AdditionsInColumns
+  // The shift that was subtracted from the elements; it is not the one of the statistics where the mean took its place.
+  double shift = 0;
+};
+
+// 1 / D is in a range where products of it neither overflow nor lose digits.
+NORMD_HOST_DEVICE inline bool InverseIsInRange(double inverse) { return inverse >= 0x1p-500 && inverse <= 0x1p+500; }
+
+// Of groups whose elements about zero are squared or whose magnitudes are added, in f64: RMSNorm, ScaleNorm, LpNorm of
+// 1 and 2. Squares of narrow elements are exact. S is off by the additions; half of that is in 1 / D, and the division
+// by n, the sum with eps, the root, the sum with eps and the reciprocal add a rounding each, of which the first two are
+// halved by the root. A sum of magnitudes has no root.
+NORMD_HOST_DEVICE inline NormalisedBound BoundAboutZero(Statistic statistic, const SumErrors& sums,
+                                                        const FinishedStatistics& group) {
+  const double of_sums = statistic == Statistic::kAbsSum ? sums.additions : sums.additions / 2;
+  NormalisedBound bound;
+  if (!(group.m2 > 0) || !InverseIsInRange(group.statistics.inverse.hi)) return bound;
+  bound.kappa = (of_sums + 6) * kUnit * kSecondOrder;
+  return bound;
+}
+
+// Of groups from which a mean is subtracted. With q = (mean - shift)^2 / variance, the sum of d = x - shift is off by
+// (additions + 2) u n deviation sqrt(1 + q), d's own rounding included, and M2 by
+//   [(additions + 4) (1 + q) + 2 (additions + 2) sqrt(q (1 + q)) + 2 q + 1] u M2.
+// A mean that is one number is rounded once more, and so is the product of a mean and 1 / D. With a shift and a delta,
+// x - shift may be rounded where the two differ much, by u (|x - mean| + |delta|).
+NORMD_HOST_DEVICE inline NormalisedBound BoundAboutMean(double n, const SumErrors& sums,
+                                                        const FinishedStatistics& group) {
+  NormalisedBound bound;
+  const double inverse = group.statistics.inverse.hi;
+  if (!(group.m2 > 0) || !InverseIsInRange(inverse)) return bound;
+  const double deviation = std::sqrt(group.m2 / n);
+  const double distance = group.mean - sums.shift;
+  const double q = distance * distance / (deviation * deviation);
+  if (!(q <= 0x1p+20)) return bound;
+  const double h = sums.additions + 2;
+  const double of_m2 = (h + 2) * (1 + q) + 2 * h * std::sqrt(q * (1 + q)) + 2 * q + 1;
+  const bool once = group.statistics.delta.hi == 0;
+  const double rest = once ? 2 * std::abs(group.mean) : 2 * deviation * std::sqrt(q);
+  bound.beta = ((h + 1) * deviation * std::sqrt(1 + q) + rest) * inverse * kUnit * kSecondOrder;
+  bound.kappa = (of_m2 / 2 + 9) * kUnit * kSecondOrder;
+  return bound;
+}
+
+// Of statistics that are given, which are exact: the difference, the product, and the roundings of 1 / D.
+NORMD_HOST_DEVICE inline NormalisedBound BoundOfGiven(const FinishedStatistics& group) {
+  NormalisedBound bound;
+  if (!InverseIsInRange(group.statistics.inverse.hi)) return bound;
+  bound.kappa = 7 * kUnit * kSecondOrder;
+  return bound;
+}
+
+// The bound of y for one w and b, or for the largest of many: |y - exact y| <= fixed + relative * |n w|. It is doubled,
+// so that one comparison with the middle of y's own binade finds the middles of both neighbours: a middle below the
+// next smaller power of two is a quarter of an ulp away, and a bound as large as that reaches the middle above, too.
+struct ElementBound {
+  double fixed = std::numeric_limits<double>::infinity();
+  double relative = 0;
+};
+NORMD_HOST_DEVICE inline ElementBound BoundOfElements(const NormalisedBound& bound, double weight, double bias) {
+  ElementBound doubled;
+  if (!bound.decides()) return doubled;
+  doubled.fixed = 2 * kSecondOrder * (std::abs(weight) * bound.beta + std::abs(bias) * kUnit);
+  doubled.relative = 2 * kSecondOrder * (bound.kappa + 3 * kUnit);
+  return doubled;
+}
+
+}  // namespace normd
+
+#endif  // NORMD_KERNELS_CERTIFICATE_H_

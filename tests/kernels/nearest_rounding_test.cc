@@ -1,0 +1,94 @@
+// exact-4 in the making: y of EXACT rounded to the nearest value, by whichever rung of the ladder decides an element.
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/methods.h"
+#include "tests/kernels/cases.h"
+#include "tests/support/case.h"
+#include "tests/support/compare.h"
+#include "tests/support/constants.h"
+#include "tests/support/nearest.h"
+#include "tests/support/oracle.h"
+#include "tests/support/random.h"
+#include "tests/support/run_case.h"
+
+namespace normd {
+namespace {
+
+// "" or the first element of y that is not the nearest value: "element 3: bits 3f800000 instead of 3f800001".
+std::string NotNearest(oracle::Type type, const std::string& y, const std::vector<uint64_t>& want) {
+  const size_t bytes = want.empty() ? 0 : y.size() / want.size();
+  for (size_t i = 0; i < want.size(); ++i) {
+    uint64_t got = 0;
+    std::memcpy(&got, y.data() + i * bytes, bytes);
+    if (oracle::IsNearest(type, got, want[i])) continue;
+    std::ostringstream wrong;
+    wrong << "element " << i << ": bits " << std::hex << got << " instead of " << want[i];
+    return wrong.str();
+  }
+  return "";
+}
+
+std::unique_ptr<Backend> NearestBackend(double bound_factor, bool exact_first) {
+  return MakeCpuBackend({.nearest = {.on = true, .bound_factor = bound_factor, .exact_first = exact_first}});
+}
+
+class NearestRoundingTest : public testing::TestWithParam<Method> {
+ protected:
+  // The cases that the kernels can round to nearest, with at most `most` elements, which the slow road decides in time.
+  static std::vector<Case> Cases(int64_t most) {
+    std::vector<Case> chosen;
+    for (const Case& c : cases::AllOf(GetParam())) {
+      const absl::StatusOr<NormPlan> plan = PlanOf(c);
+      const bool widens = c.residual.has_value() && c.residual->rounding == ResidualRounding::kKeepWide;
+      const bool is_narrow = c.dtype != DType::kF64 && !widens && !SumsPowers(plan->statistic);
+      if (plan->precision == Precision::kExact && is_narrow && plan->power_groups == 0 && plan->elements <= most) {
+        chosen.push_back(c);
+      }
+    }
+    return chosen;
+  }
+};
+
+TEST_P(NearestRoundingTest, GivesTheNearestValueOfEveryCase) {
+  const std::unique_ptr<Backend> backend = NearestBackend(1, false);
+  size_t elements = 0;
+  for (const Case& c : Cases(20'000)) {
+    const CaseData data = MakeData(c, *PlanOf(c), TestSeed());
+    const absl::StatusOr<Outputs> got = RunCase(*backend, c, data);
+    ASSERT_TRUE(got.ok()) << c.Name();
+    const oracle::NearestResult want = oracle::Nearest(OracleSpec(c), OracleInput(c, data));
+    EXPECT_EQ(NotNearest(OracleType(c.dtype), got->y, want.y), "") << c.Name();
+    elements += want.y.size();
+  }
+  if (GetParam() != Method::kPowerNorm) EXPECT_GT(elements, 10'000u);
+}
+
+// A bound that is far too large, or that sends every element to the pairs or to the exact integers, costs time and
+// changes no byte.
+TEST_P(NearestRoundingTest, GivesTheSameBytesWhicheverRungDecides) {
+  const std::unique_ptr<Backend> usual = NearestBackend(1, false);
+  const std::unique_ptr<Backend> others[] = {NearestBackend(1e6, false), NearestBackend(kInf, false),
+                                             NearestBackend(kInf, true)};
+  for (const Case& c : Cases(2'000)) {
+    const CaseData data = MakeData(c, *PlanOf(c), TestSeed());
+    const absl::StatusOr<Outputs> want = RunCase(*usual, c, data);
+    ASSERT_TRUE(want.ok()) << c.Name();
+    for (const std::unique_ptr<Backend>& other : others) {
+      const absl::StatusOr<Outputs> got = RunCase(*other, c, data);
+      ASSERT_TRUE(got.ok()) << c.Name();
+      EXPECT_EQ(DifferenceOf(*want, *got), "") << c.Name();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, NearestRoundingTest, testing::ValuesIn(kAllMethods),
+                         [](const auto& method) { return std::string(Info(method.param).name); });
+
+}  // namespace
+}  // namespace normd
