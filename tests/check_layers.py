@@ -29,6 +29,7 @@ LIBRARIES = {
     "openssl": ("openssl/",),
     "gtest": ("gtest/", "gmock/", "hwy/tests/"),
     "benchmark": ("benchmark/",),
+    "gmp": ("gmp.h", "gmpxx.h"),
     "dnnl": ("oneapi/dnnl/",),
     "client library": ("normd/",),  # as its users include it; the generated messages are told apart before
 }
@@ -100,7 +101,7 @@ LAYERS = {
     "client/normctl": ("absl", "protobuf", "messages", "json", "proto/catalogue", "client/cpp", "client/cli"),
     "client/normload": ("absl", "messages", "json", "client/cpp", "client/cli"),
     "client/examples": ("client library",),  # users' programs
-    "tests/support": ("absl", "gtest", "nghttp2", "openssl", "kernels", "kernels/base", "kernels/cpu"),
+    "tests/support": ("absl", "gmp", "gtest", "nghttp2", "openssl", "kernels", "kernels/base", "kernels/cpu"),
     "tests/support/cuda_on_cpu": (),  # stands in for the toolkit, so it knows no more than the toolkit does
 }
 # Test folders below tests/: prefixes they may include. Production code includes nothing of tests/.
@@ -126,7 +127,7 @@ TESTS = {
 # the CUDA runtime on the GPU.
 DEVICE_FILE = re.compile(r"(?:-inl\.h|\.cuh|\.cu)$")
 # The judge shares no code with the judged.
-ORACLE = re.compile(r"tests/support/oracle")
+ORACLE = re.compile(r"tests/support/(?:oracle|nearest)")
 
 SOURCE = re.compile(r"\.(?:h|cc|cu|cuh)$")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>|(\S+))', re.MULTILINE)
@@ -215,7 +216,7 @@ def allowed(name, group):
     """Whether file `name` may include something of `group`; None when its folder is unknown."""
     folder = os.path.dirname(name)
     if ORACLE.match(name):
-        return group in ("tests/support", "absl")
+        return group in ("tests/support", "absl", "gmp")
     if group == "error messages" and not (folder in LAYERS and group in LAYERS[folder]):
         group = "messages"  # who may read those may read these
     if folder in LAYERS:

@@ -10,20 +10,7 @@ namespace {
 
 constexpr double kWrong = 1e300;  // ulp: not comparable at all
 
-// The numbers of T in rising order: negative ones, then 0, then positive ones. Inf is an end, NaN is outside.
-int64_t OrderOf(Type type, uint64_t bits) {
-  const uint64_t sign = FormatOf(type).sign();
-  const auto magnitude = static_cast<int64_t>(bits & (sign - 1));
-  return (bits & sign) != 0 ? -magnitude : magnitude;
-}
-
-uint64_t BitsAt(Type type, int64_t order) {
-  return order < 0 ? FormatOf(type).sign() | static_cast<uint64_t>(-order) : static_cast<uint64_t>(order);
-}
-
 Wide NumberAt(Type type, int64_t order) { return Decode(type, BitsAt(type, order)); }
-
-int64_t Overflowing(Type type) { return static_cast<int64_t>(FormatOf(type).infinity()); }
 
 // The differences of one comparison, for one message.
 class Report {
@@ -130,8 +117,8 @@ bool ReachableStepwise(const Bound& bound, Type type, Wide got, Wide normalised,
   // The first and last number of T within the bound; the rest is monotone in t, so bisect between them.
   int64_t low = OrderOf(type, Encode(type, normalised - slack));
   int64_t high = OrderOf(type, Encode(type, normalised + slack));
-  if (NumberAt(type, low) < normalised - slack && low != -Overflowing(type)) ++low;
-  if (NumberAt(type, high) > normalised + slack && high != Overflowing(type)) --high;
+  if (NumberAt(type, low) < normalised - slack && low != -LastOrder(type)) ++low;
+  if (NumberAt(type, high) > normalised + slack && high != LastOrder(type)) --high;
   const bool falls = w != nullptr && *w < 0;
   while (low <= high) {
     const int64_t middle = low + (high - low) / 2;

@@ -5,101 +5,13 @@
 #include <cmath>
 #include <string>
 
+#include "tests/support/oracle_geometry.h"
+
 namespace normd::oracle {
 namespace {
 
-using Index = std::vector<int64_t>;
-
-bool HasMean(Method method) {
-  return method == Method::kBatch || method == Method::kLayer || method == Method::kInstance ||
-         method == Method::kGroup;
-}
-
 // Whether m2 is the norm, not its square.
 bool IsRoot(const Spec& spec) { return spec.method == Method::kLp && spec.p != 2; }
-
-bool HasChannels(Method method) {
-  return method == Method::kBatch || method == Method::kInstance || method == Method::kGroup ||
-         method == Method::kPower;
-}
-
-// Row-major number of `index` over the listed axes only.
-int64_t NumberOver(const std::vector<int64_t>& axes, const Index& shape, const Index& index) {
-  int64_t number = 0;
-  for (const int64_t axis : axes) number = number * shape[axis] + index[axis];
-  return number;
-}
-
-// Which element belongs where, by logical indices.
-class Geometry {
- public:
-  Geometry(const Spec& spec, const Input& input)
-      : spec_(spec), shape_(input.shape), given_(!input.given_variance.empty()) {
-    const int64_t rank = static_cast<int64_t>(shape_.size());
-    channel_axis_ = spec.method == Method::kPower || spec.channels_last ? rank - 1 : 1;
-    reduced_ = spec.axes;
-    if (reduced_.empty() || spec.method == Method::kPRms || spec.method == Method::kScale) reduced_ = {rank - 1};
-    for (int64_t& axis : reduced_) axis = axis < 0 ? axis + rank : axis;
-    for (int64_t axis = 0; axis < rank; ++axis) {
-      if (std::find(reduced_.begin(), reduced_.end(), axis) == reduced_.end()) kept_.push_back(axis);
-      if (axis != channel_axis_) positions_.push_back(axis);
-    }
-  }
-
-  int64_t Elements() const {
-    int64_t n = 1;
-    for (const int64_t d : shape_) n *= d;
-    return n;
-  }
-
-  int64_t Channels() const { return shape_[channel_axis_]; }
-  int64_t GroupSize() const { return Channels() / spec_.num_groups; }
-
-  int64_t StatisticsGroups() const {
-    if (spec_.method == Method::kBatch || spec_.method == Method::kPower) return Channels();
-    if (spec_.method == Method::kInstance) return given_ ? Channels() : shape_[0] * Channels();
-    if (spec_.method == Method::kGroup) return shape_[0] * spec_.num_groups;
-    int64_t n = 1;
-    for (const int64_t axis : kept_) n *= shape_[axis];
-    return n;
-  }
-
-  int64_t SetOf(const Index& index) const {
-    if (!HasChannels(spec_.method)) return NumberOver(kept_, shape_, index);
-    const int64_t c = index[channel_axis_];
-    if (spec_.method == Method::kInstance && !given_) return index[0] * Channels() + c;
-    if (spec_.method == Method::kGroup) return index[0] * spec_.num_groups + c / GroupSize();
-    return c;
-  }
-
-  int64_t ParameterOf(const Index& index) const {
-    if (spec_.method == Method::kScale) return 0;
-    if (!HasChannels(spec_.method)) return NumberOver(reduced_, shape_, index);
-    const int64_t c = index[channel_axis_];
-    return spec_.method == Method::kGroup && spec_.affine_per_group ? c / GroupSize() : c;
-  }
-
-  // Of a position: all axes but the channel's.
-  int64_t PositionOf(const Index& index) const { return NumberOver(positions_, shape_, index); }
-  int64_t ChannelOf(const Index& index) const { return index[channel_axis_]; }
-  int64_t LastOf(const Index& index) const { return index.back(); }
-
-  Index IndexOf(int64_t element) const {
-    Index index(shape_.size());
-    for (size_t i = shape_.size(); i-- > 0;) {
-      index[i] = element % shape_[i];
-      element /= shape_[i];
-    }
-    return index;
-  }
-
- private:
-  const Spec& spec_;
-  const Index& shape_;
-  const bool given_;  // then the groups of InstanceNorm are the channels, too
-  int64_t channel_axis_ = 0;
-  std::vector<int64_t> reduced_, kept_, positions_;
-};
 
 // h = x + scale * r. `held` is what is normalised, `returned` what the caller may ask for.
 void AddResidual(const Input& input, std::vector<Wide>& held, std::vector<Wide>& returned) {
@@ -117,28 +29,20 @@ void AddResidual(const Input& input, std::vector<Wide>& held, std::vector<Wide>&
 }
 
 // PowerNorm's first step: s = x / sqrt(mean over the group's channels of x^2 + eps), for each position.
-void ScalePerGroup(const Geometry& geometry, int64_t groups, Wide eps, std::vector<Wide>& x) {
+void ScalePerGroup(const Geometry& geometry, Wide eps, std::vector<Wide>& x) {
   const int64_t elements = static_cast<int64_t>(x.size());
   if (elements == 0) return;
-  std::vector<Wide> squares(static_cast<size_t>(elements / geometry.Channels() * groups), Wide(0));
-  const auto group_of = [&](const Index& index) {
-    return static_cast<size_t>(geometry.PositionOf(index) * groups + geometry.ChannelOf(index) / geometry.GroupSize());
-  };
-  for (int64_t i = 0; i < elements; ++i) squares[group_of(geometry.IndexOf(i))] += x[i] * x[i];
-  for (int64_t i = 0; i < elements; ++i) {
-    x[i] /= Sqrt(squares[group_of(geometry.IndexOf(i))] / geometry.GroupSize() + eps);
-  }
+  std::vector<Wide> squares(static_cast<size_t>(geometry.ScalingGroups()), Wide(0));
+  const auto group_of = [&](int64_t i) { return static_cast<size_t>(geometry.ScalingGroupOf(geometry.IndexOf(i))); };
+  for (int64_t i = 0; i < elements; ++i) squares[group_of(i)] += x[i] * x[i];
+  for (int64_t i = 0; i < elements; ++i) x[i] /= Sqrt(squares[group_of(i)] / geometry.GroupSize() + eps);
 }
 
 // Count, mean and M2 of every group over the elements that enter it. 113 bits of a mean are too few where the mean is
 // 1e12 deviations away and an element lies next to it: `mean_rest` is what the rounding of the mean left.
-void TakeStatistics(const Spec& spec, const Geometry& geometry, const Input& input, const std::vector<Wide>& h,
+void TakeStatistics(const Spec& spec, const Geometry& geometry, const std::vector<Wide>& h,
                     std::vector<GroupStatistics>& groups) {
   const int64_t elements = static_cast<int64_t>(h.size());
-  const auto enters = [&](const Index& index) {
-    if (spec.method == Method::kPRms && geometry.LastOf(index) >= spec.k) return false;
-    return input.mask.empty() || input.mask[static_cast<size_t>(geometry.PositionOf(index))] != 0;
-  };
   struct Entry {
     Wide value;
     size_t group;
@@ -147,9 +51,9 @@ void TakeStatistics(const Spec& spec, const Geometry& geometry, const Input& inp
   entries.reserve(h.size());
   std::vector<Wide> sums(groups.size(), Wide(0)), rests(groups.size(), Wide(0));
   for (int64_t i = 0; i < elements; ++i) {
-    const Index index = geometry.IndexOf(i);
-    if (!enters(index)) continue;
-    const auto group = static_cast<size_t>(geometry.SetOf(index));
+    const Geometry::Index index = geometry.IndexOf(i);
+    if (!geometry.Enters(index)) continue;
+    const auto group = static_cast<size_t>(geometry.GroupOf(index));
     entries.push_back({h[i], group});
     groups[group].count += 1;
     sums[group] += h[i];
@@ -181,7 +85,7 @@ void UseGiven(const Input& input, std::vector<GroupStatistics>& groups) {
 }
 
 // D of one group. S is the variance, mean square or sum of squares, R its root (for L1 the sum itself).
-Wide Divisor(const Spec& spec, GroupStatistics& group, Wide& root) {
+Wide DivisorOf(const Spec& spec, GroupStatistics& group, Wide& root) {
   const Wide eps = spec.eps.value_or(DefaultEps(spec.method));
   const bool is_norm = spec.method == Method::kScale || spec.method == Method::kLp;
   const Wide square = is_norm ? group.m2 : group.m2 / group.count;
@@ -253,7 +157,7 @@ Result Compute(const Spec& spec, const Input& input) {
   std::vector<Wide> h = input.x;
   if (!input.residual.empty()) AddResidual(input, h, result.h);
   if (spec.method == Method::kPower) {
-    ScalePerGroup(geometry, spec.num_groups, spec.eps.value_or(DefaultEps(spec.method)), h);
+    ScalePerGroup(geometry, spec.eps.value_or(DefaultEps(spec.method)), h);
   }
 
   const bool given = !input.given_variance.empty();
@@ -261,19 +165,19 @@ Result Compute(const Spec& spec, const Input& input) {
   if (given) {
     UseGiven(input, result.groups);
   } else {
-    TakeStatistics(spec, geometry, input, h, result.groups);
+    TakeStatistics(spec, geometry, h, result.groups);
   }
   std::vector<Wide> divisors, roots(result.groups.size());
   for (size_t s = 0; s < result.groups.size(); ++s) {
-    divisors.push_back(Divisor(spec, result.groups[s], roots[s]));
+    divisors.push_back(DivisorOf(spec, result.groups[s], roots[s]));
     result.groups[s].inverse = Wide(1) / divisors[s];
   }
 
   result.has_weight = !input.weight.empty();
   result.has_bias = !input.bias.empty();
   for (size_t i = 0; i < h.size(); ++i) {
-    const Index index = geometry.IndexOf(static_cast<int64_t>(i));
-    const auto group = static_cast<size_t>(geometry.SetOf(index));
+    const Geometry::Index index = geometry.IndexOf(static_cast<int64_t>(i));
+    const auto group = static_cast<size_t>(geometry.GroupOf(index));
     const auto parameter = static_cast<size_t>(geometry.ParameterOf(index));
     const bool zero_norm = spec.method == Method::kLp && roots[group] == 0;
     // "An exactly centred element gives +0": -0 less a mean of 0 would be -0.

@@ -144,6 +144,18 @@ Wide Decode(Type type, uint64_t bits) {
 
 Wide Round(Type type, Wide v) { return Decode(type, Encode(type, v)); }
 
+int64_t OrderOf(Type type, uint64_t bits) {
+  const uint64_t sign = FormatOf(type).sign();
+  const auto magnitude = static_cast<int64_t>(bits & (sign - 1));
+  return (bits & sign) != 0 ? -magnitude : magnitude;
+}
+
+uint64_t BitsAt(Type type, int64_t order) {
+  return order < 0 ? FormatOf(type).sign() | static_cast<uint64_t>(-order) : static_cast<uint64_t>(order);
+}
+
+int64_t LastOrder(Type type) { return static_cast<int64_t>(FormatOf(type).infinity()); }
+
 uint64_t LoadBits(Type type, const void* data, int64_t index) {
   const int bytes = FormatOf(type).bytes();
   uint64_t bits = 0;

@@ -47,6 +47,12 @@ uint64_t Encode(Type type, Wide v);
 Wide Decode(Type type, uint64_t bits);
 Wide Round(Type type, Wide v);
 
+// The numbers of a type in rising order have the orders -LastOrder, ..., -1, 0, 1, ..., LastOrder, the ends being
+// infinities and both zeros being 0. REQUIRES: `bits` is not NaN.
+int64_t OrderOf(Type type, uint64_t bits);
+uint64_t BitsAt(Type type, int64_t order);
+int64_t LastOrder(Type type);
+
 // Element `index` of densely packed little-endian elements, at any alignment.
 uint64_t LoadBits(Type type, const void* data, int64_t index);
 Wide Load(Type type, const void* data, int64_t index);
