@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -21,7 +20,9 @@ constexpr int64_t kPrefetchGroupBytes = 16 << 10;
 class RowGroup {
  public:
   RowGroup(const Run& run, int64_t group)
-      : run_(run), plan_(run.plan), group_(group), k0_(group / plan_.keep1), k1_(group % plan_.keep1) {}
+      : run_(run), plan_(run.plan), group_(group), k0_(group / plan_.keep1), k1_(group % plan_.keep1) {
+    if (run.nearest.on) nearest_ = std::make_unique<NearestGroups>(run, k0_, k1_, 1);
+  }
 
   // Returns the statistics of the group, given or summed, and stores the group's outputs. `split` cuts the sums into
   // tasks.
@@ -40,8 +41,6 @@ class RowGroup {
   // Runs the apply pass of the group; `split` cuts it into tasks.
   void Apply(const FinishedStatistics& group, bool split) const {
     if (run_.y == nullptr || plan_.reduce1 == 0) return;
-    std::optional<NearestGroups> nearest;
-    if (run_.nearest.on) nearest_ = &nearest.emplace(run_, k0_, k1_, 1);
     const bool per_channel = plan_.affine_index == AffineIndex::kChannel && !run_.parameters.absent();
     // A segment is cut into pieces that have one channel, or that are small enough to share out.
     const int64_t run = per_channel ? std::min(plan_.channel_run, plan_.reduce1) : plan_.reduce1;
@@ -257,8 +256,8 @@ class RowGroup {
   const Run& run_;
   const NormPlan& plan_;
   const int64_t group_, k0_, k1_;
-  mutable double summed_about_ = 0;           // the shift of the sums
-  mutable NearestGroups* nearest_ = nullptr;  // while Apply runs
+  mutable double summed_about_ = 0;         // the shift of the sums
+  std::unique_ptr<NearestGroups> nearest_;  // if y is rounded to the nearest value
 };
 
 // True if both passes over whole rows run in one call of the vector kernels (NormaliseRows).

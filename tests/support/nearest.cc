@@ -306,7 +306,7 @@ uint64_t Calculation::Element(size_t i) {
   Divisor own;
   const Real n = Normalised(i, own);
   if (n.divisor->IsZero()) {
-    if (spec_.method == Method::kLp) return 0;
+    if (spec_.method == Method::kLp) return Encode(input_.type, ZeroOf(i));
     return InIeee(i, Wide(n.a.Sign()) / Wide(0));
   }
   if (spec_.cast_then_affine) {
