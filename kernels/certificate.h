@@ -122,6 +122,68 @@ NORMD_HOST_DEVICE inline ElementBound BoundOfElements(const NormalisedBound& bou
   return doubled;
 }
 
+// ---- f64 elements, and those of a residual stream that is kept wide ----
+//
+// They are calculated in pairs of f64. An addition of pairs is off by v = 2^-104 of the magnitudes that it adds, a
+// product, quotient or root by 4 v at most; bounds count in these.
+
+inline constexpr double kPairUnit = 0x1p-104;
+
+// What the elements themselves are off by, relative to their magnitude: h = x + scale * r is rounded to an f64, or to a
+// pair where x is f64.
+struct ElementErrors {
+  double relative = 0;
+};
+
+// Of groups about zero. Beside the additions a term has its square, and S the steps from there to 1 / D.
+NORMD_HOST_DEVICE inline NormalisedBound WideBoundAboutZero(const SumErrors& sums, const ElementErrors& elements,
+                                                            const FinishedStatistics& group) {
+  NormalisedBound bound;
+  if (!(group.m2 > 0) || !InverseIsInRange(group.inverse_std)) return bound;
+  bound.kappa = ((sums.additions + 32) * kPairUnit + 2 * elements.relative) * kSecondOrder;
+  return bound;
+}
+
+// Of groups about a mean, as BoundAboutMean. The differences from shift and delta are exact but for what is beyond a
+// pair. An element that is off by e |x| moves the mean by as much, on average, and M2 by 2 e (1 + |mean| / deviation).
+NORMD_HOST_DEVICE inline NormalisedBound WideBoundAboutMean(double n, const SumErrors& sums,
+                                                            const ElementErrors& elements,
+                                                            const FinishedStatistics& group) {
+  NormalisedBound bound;
+  const double inverse = group.inverse_std;
+  if (!(group.m2 > 0) || !InverseIsInRange(inverse)) return bound;
+  const double deviation = std::sqrt(group.m2 / n);
+  const double mean = std::abs(group.mean);
+  const double distance = std::abs(group.mean - sums.shift);
+  const double q = distance * distance / (deviation * deviation);
+  if (!(q <= 0x1p+20)) return bound;
+  const double h = sums.additions + 4;
+  const double of_m2 = (h + 4) * (1 + q) + 2 * h * std::sqrt(q * (1 + q)) + 4 * q + 4;
+  const double of_sums = (h + 4) * deviation * std::sqrt(1 + q) + 16 * distance;
+  bound.beta = (of_sums * kPairUnit + elements.relative * (deviation + 2 * mean)) * inverse * kSecondOrder;
+  bound.kappa = ((of_m2 + 32) * kPairUnit + elements.relative * (3 + mean / deviation)) * kSecondOrder;
+  return bound;
+}
+
+NORMD_HOST_DEVICE inline NormalisedBound WideBoundOfGiven(bool centred, const ElementErrors& elements,
+                                                          const FinishedStatistics& group) {
+  NormalisedBound bound;
+  if (!InverseIsInRange(group.inverse_std)) return bound;
+  bound.beta = centred ? (elements.relative + kPairUnit) * std::abs(group.mean) * group.inverse_std * kSecondOrder : 0;
+  bound.kappa = (32 * kPairUnit + 2 * elements.relative) * kSecondOrder;
+  return bound;
+}
+
+// As BoundOfElements, for y as a pair; `unit` is kPairUnit, or kUnit where y is rounded to f64 before it is tested.
+NORMD_HOST_DEVICE inline ElementBound BoundOfWideElements(const NormalisedBound& bound, double unit, double weight,
+                                                          double bias) {
+  ElementBound doubled;
+  if (!bound.decides()) return doubled;
+  doubled.fixed = 2 * kSecondOrder * (std::abs(weight) * bound.beta + std::abs(bias) * 8 * unit);
+  doubled.relative = 2 * kSecondOrder * (bound.kappa + 16 * unit);
+  return doubled;
+}
+
 }  // namespace normd
 
 #endif  // NORMD_KERNELS_CERTIFICATE_H_

@@ -204,10 +204,11 @@ struct Undecided {
   double x = 0;  // the element itself: y may be x, and is written by now
 };
 
-// A call of ApplyNearest: `positions` rows of `columns` narrow elements. Borrows.
+// A call of ApplyNearest: `positions` rows of `columns` elements. Borrows.
 struct NearestSpan {
   Elements x;
-  void* y = nullptr;  // x's dtype
+  DType y_dtype = DType::kF32;  // x's dtype, or any where x is f64
+  void* y = nullptr;
   int64_t positions = 1;
   int64_t columns = 0;
   int64_t stride = 0;  // elements from one position to the next, in x and in y
@@ -218,6 +219,10 @@ struct NearestSpan {
   const double* shift = nullptr;
   const double* delta = nullptr;
   const double* inverse = nullptr;
+  // Of f64 elements, see GroupStatistics.
+  const double* scale = nullptr;
+  const double* delta_lo = nullptr;
+  const double* inverse_lo = nullptr;
   // The bound of y's error, doubled: fixed + relative * |n w|, see BoundOfElements. Along what the statistics are.
   const double* fixed = nullptr;
   const double* relative = nullptr;

@@ -12,6 +12,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/sums-inl.h"
+#include "kernels/cpu/wide-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace normd {
@@ -39,6 +40,7 @@ struct Narrowness<F16> {
 // The numbers of one vector of elements.
 struct NearestLanes {
   V shift, delta, inverse, fixed, relative;
+  V scale, delta_lo, inverse_lo;  // of f64 elements
   V weight, bias;
 };
 
@@ -198,7 +200,98 @@ void ApplyNearestOrdered(T tag, const NearestSpan& span) {
              : ApplyNearestCentred<false, false, kOrder>(tag, span);
 }
 
+// ---- f64 elements ----
+
+// True where the pair y = hi + rest, off by less than its bound, may round to another f64 than `rounded`. The last
+// digit of the sums is no part of the bound, which is doubled.
+HWY_INLINE M IsDoubtful(F64 /*tag*/, V rounded, const WideArithmetic::Sum& sum, const NearestLanes& lanes) {
+  const V rest = hn::Sub(sum.rest, hn::Sub(rounded, sum.hi));
+  const V error = Fma(hn::Abs(sum.product), lanes.relative, lanes.fixed);
+  const M same = hn::And(hn::Eq(hn::Add(rounded, hn::Add(rest, error)), rounded),
+                         hn::Eq(hn::Add(rounded, hn::Sub(rest, error)), rounded));
+  return hn::Not(same);
+}
+template <typename T>
+HWY_INLINE M IsDoubtful(T tag, V rounded, const WideArithmetic::Sum& sum, const NearestLanes& lanes) {
+  return IsDoubtful(tag, rounded, sum.product, lanes);
+}
+
+// As NearestValue. Values that overflow on the way are doubtful, too.
+template <bool kCentred, CastOrder kOrder, typename T>
+HWY_INLINE V NearestWideValue(T tag, V x, V lo, const NearestLanes& lanes, M* doubtful) {
+  constexpr bool kCastsFirst = kOrder == CastOrder::kCastThenAffine;
+  const Centre centre = {lanes.scale, lanes.shift, lanes.delta, lanes.delta_lo, lanes.inverse, lanes.inverse_lo};
+  const V w = kCastsFirst ? Set(1.0) : lanes.weight;
+  const V b = kCastsFirst ? Set(-0.0) : lanes.bias;
+  const WideArithmetic::Sum sum = WideArithmetic::AffineInPairs(x, lo, centre, PositionScale(), w, b);
+  const V rounded = hn::Add(sum.hi, sum.rest);
+  const V y = WideArithmetic::Choose(rounded, sum.plain);
+  const M overflows = hn::And(hn::Not(hn::Lt(hn::Abs(rounded), Set(0x1p+1000))), hn::Eq(hn::Sub(x, x), Zero()));
+  *doubtful = hn::Or(IsDoubtful(tag, rounded, sum, lanes), overflows);
+  if constexpr (!kCentred) {  // 0 is exactly 0
+    const M is_zero = hn::And(hn::Eq(x, Zero()), hn::Eq(sum.hi, b));
+    if (std::is_same_v<T, F64>) *doubtful = hn::AndNot(is_zero, *doubtful);
+  }
+  if constexpr (!kCastsFirst) return y;
+  return AddIn(tag, MultiplyIn(tag, RoundTo(tag, y), lanes.weight), lanes.bias);
+}
+
+// One loop for all spans: the numbers of a span that are not along the columns are one number in every lane.
+template <bool kCentred, CastOrder kOrder, typename T>
+void ApplyNearestWideOf(T tag, const NearestSpan& span) {
+  Reporter reporter(span);
+  const bool runs = span.parameter_run != 0;
+  for (int64_t p = 0; p < span.positions; ++p) {
+    const auto* const x = static_cast<const double*>(span.x.data) + p * span.stride;
+    const double* const lo = span.x.lo == nullptr ? nullptr : span.x.lo + p * span.stride;
+    auto* const y = static_cast<typename T::Storage*>(span.y) + p * span.stride;
+    const int64_t step = runs ? span.parameter_run : HWY_MAX(int64_t{1}, span.columns);
+    for (int64_t begin = 0; begin < span.columns; begin += step) {
+      for (int64_t column = begin; column < begin + step; column += kLanes) {
+        const int64_t count = HWY_MIN(kLanes, begin + step - column);
+        const auto load = [&](Along along, int64_t one, const double* values, double absent) HWY_ATTR {
+          if (values == nullptr) return Set(absent);
+          if (along == Along::kColumns) return LoadUpTo(F64(), values + column, count);
+          return Set(values[along == Along::kPositions ? p : one]);
+        };
+        const auto statistic = [&](const double* values) HWY_ATTR { return load(span.statistics_along, 0, values, 0); };
+        NearestLanes lanes;
+        lanes.scale = statistic(span.scale);
+        lanes.shift = statistic(span.shift);
+        lanes.delta = statistic(span.delta);
+        lanes.delta_lo = statistic(span.delta_lo);
+        lanes.inverse = statistic(span.inverse);
+        lanes.inverse_lo = statistic(span.inverse_lo);
+        lanes.fixed = statistic(span.fixed);
+        lanes.relative = statistic(span.relative);
+        lanes.weight = load(span.parameters_along, begin / step, span.weight, 1);
+        lanes.bias = load(span.parameters_along, begin / step, span.bias, -0.0);
+        const V value = LoadUpTo(F64(), x + column, count);
+        const V low = lo == nullptr ? Zero() : LoadUpTo(F64(), lo + column, count);
+        M doubtful;
+        StoreUpTo(tag, NearestWideValue<kCentred, kOrder>(tag, value, low, lanes, &doubtful), y + column, count);
+        if (HWY_UNLIKELY(!hn::AllFalse(d, doubtful))) reporter.Add(doubtful, value, p, column, count);
+      }
+    }
+  }
+}
+
+template <typename T>
+void ApplyNearestWide(T tag, const NearestSpan& span) {
+  const bool centred = span.centring != Centring::kNone;
+  if (span.cast_order == CastOrder::kAffineThenCast) {
+    return centred ? ApplyNearestWideOf<true, CastOrder::kAffineThenCast>(tag, span)
+                   : ApplyNearestWideOf<false, CastOrder::kAffineThenCast>(tag, span);
+  }
+  centred ? ApplyNearestWideOf<true, CastOrder::kCastThenAffine>(tag, span)
+          : ApplyNearestWideOf<false, CastOrder::kCastThenAffine>(tag, span);
+}
+
 void ApplyNearest(const NearestSpan& span) {
+  if (span.x.dtype == DType::kF64) {
+    if (span.y_dtype == DType::kF64) return ApplyNearestWide(F64(), span);
+    return WithNarrowType(span.y_dtype, [&](auto tag) HWY_ATTR { ApplyNearestWide(tag, span); });
+  }
   WithNarrowType(span.x.dtype, [&](auto tag) HWY_ATTR {
     span.cast_order == CastOrder::kAffineThenCast ? ApplyNearestOrdered<CastOrder::kAffineThenCast>(tag, span)
                                                   : ApplyNearestOrdered<CastOrder::kCastThenAffine>(tag, span);

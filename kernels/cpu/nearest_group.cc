@@ -16,29 +16,44 @@ int64_t IndexOf(const NormPlan& plan, int64_t k0, int64_t r0, int64_t k1, int64_
 
 GroupBound::GroupBound(const Run& run, const SumErrors& sums, const FinishedStatistics& group) {
   const NormPlan& plan = run.plan;
-  const bool sums_are_finite = plan.given_statistics || std::isfinite(group.m2);
-  is_finite = sums_are_finite && std::isfinite(group.mean) && std::isfinite(group.inverse_std);
-  if (plan.given_statistics) {
-    bound = BoundOfGiven(group);
-  } else if (plan.statistic == Statistic::kMeanVariance) {
-    bound = BoundAboutMean(static_cast<double>(run.counted), sums, group);
-  } else {
-    bound = BoundAboutZero(plan.statistic, sums, group);
+  const bool centred = plan.statistic == Statistic::kMeanVariance;
+  const auto n = static_cast<double>(run.counted);
+  if (!run.wide()) {
+    const bool sums_are_finite = plan.given_statistics || std::isfinite(group.m2);
+    is_finite = sums_are_finite && std::isfinite(group.mean) && std::isfinite(group.inverse_std);
+    bound = plan.given_statistics ? BoundOfGiven(group)
+            : centred             ? BoundAboutMean(n, sums, group)
+                                  : BoundAboutZero(plan.statistic, sums, group);
+    return;
   }
+  // The sums of a group that is not finite are Inf or NaN, and its 1 / D is 0 or NaN.
+  const double inverse = group.statistics.inverse.hi;
+  is_finite = std::isfinite(inverse) && inverse != 0 && std::isfinite(group.statistics.delta.hi);
+  ElementErrors elements;
+  // The largest magnitude is that of the high parts.
+  const bool in_pairs = run.x.lo != nullptr && plan.statistic != Statistic::kMaxAbs;
+  if (run.given_residual.data != nullptr) elements.relative = in_pairs ? 2 * kPairUnit : kUnit;
+  bound = plan.given_statistics ? WideBoundOfGiven(centred, elements, group)
+          : centred             ? WideBoundAboutMean(n, sums, elements, group)
+                                : WideBoundAboutZero(sums, elements, group);
 }
 
 ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
   if (!is_finite) return {-1, 0};
-  ElementBound elements = BoundOfElements(bound, weight, bias);
+  const bool in_pairs = run.plan.dtype == DType::kF64;
+  ElementBound elements = run.wide() ? BoundOfWideElements(bound, in_pairs ? kPairUnit : kUnit, weight, bias)
+                                     : BoundOfElements(bound, weight, bias);
   const double factor = run.nearest.bound_factor;
   if (std::isinf(factor)) return {};
   elements.fixed *= factor;
   elements.relative *= factor;
-  if (run.is_16bit() && run.plan.cast_order == CastOrder::kAffineThenCast) {
+  if (SizeOf(run.plan.dtype) == 2 && run.plan.cast_order == CastOrder::kAffineThenCast) {
     // y is rounded to f32 on its way, by 2^-24 of itself: a value as near to a middle as that might become the middle.
     elements.relative += 0x1p-23;
     elements.fixed += 0x1p-23 * std::abs(bias);
   }
+  // Digits of pairs that small are lost.
+  if (in_pairs) elements.fixed += 0x1p-1000;
   return elements;
 }
 
@@ -46,18 +61,21 @@ void NearestGroups::Reader::operator()(absl::FunctionRef<void(const slow_road::E
   constexpr int64_t kAtOnce = 256;
   const NormPlan& plan = run->plan;
   const uint8_t* const mask = run->job.mask;
-  const int64_t n = plan.statistic_reduce1 == plan.reduce1 ? plan.reduce1 : plan.statistic_reduce1;
+  const Elements& residual = run->given_residual;
   double values[kAtOnce];
+  double residuals[kAtOnce] = {};
   slow_road::Element elements[kAtOnce];
   for (int64_t r0 = 0; r0 < plan.reduce0; ++r0) {
-    for (int64_t at = 0; at < n; at += kAtOnce) {
-      const int64_t count = std::min(kAtOnce, n - at);
-      ConvertToF64(run->X(IndexOf(plan, k0, r0, k1, at)), count, values);
+    for (int64_t at = 0; at < plan.statistic_reduce1; at += kAtOnce) {
+      const int64_t count = std::min(kAtOnce, plan.statistic_reduce1 - at);
+      const int64_t index = IndexOf(plan, k0, r0, k1, at);
+      ConvertToF64(run->GivenX(index), count, values);
+      if (residual.data != nullptr) ConvertToF64(residual.At(index), count, residuals);
       int64_t kept = 0;
       for (int64_t i = 0; i < count; ++i) {
         // Rows have a byte of the mask for each element, columns one for each position.
         const int64_t place = plan.pattern == Pattern::kRows ? r0 * plan.reduce1 + at + i : r0;
-        if (mask == nullptr || mask[place] != 0) elements[kept++] = {values[i], 0};
+        if (mask == nullptr || mask[place] != 0) elements[kept++] = {values[i], residuals[i]};
       }
       take(elements, kept);
     }
@@ -68,8 +86,11 @@ slow_road::SlowGroup& NearestGroups::At(int64_t k1) {
   std::unique_ptr<Group>& group = groups_[static_cast<size_t>(k1 - begin_)];
   if (group != nullptr) return group->slow;
   const NormPlan& plan = run_.plan;
-  slow_road::Formula formula = {
-      .statistic = plan.statistic, .rule = run_.rule, .counted = run_.counted, .is_given = plan.given_statistics};
+  slow_road::Formula formula = {.statistic = plan.statistic,
+                                .rule = run_.rule,
+                                .counted = run_.counted,
+                                .scale = run_.job.residual_scale,
+                                .is_given = plan.given_statistics};
   if (plan.given_statistics) {
     formula.given_mean = run_.job.given_mean == nullptr ? 0 : run_.job.given_mean[k1];
     formula.given_variance = run_.job.given_variance[k1];
@@ -78,6 +99,15 @@ slow_road::SlowGroup& NearestGroups::At(int64_t k1) {
   group = std::make_unique<Group>(formula, Reader{&run_, k0_, k1},
                                   run_.nearest.exact_first ? First::kExact : First::kPairs);
   return group->slow;
+}
+
+// Narrow elements are what the kernel reported, since y may be x. Wide ones are read as they were given.
+slow_road::Element NearestGroups::ElementAt(int64_t index, double x) const {
+  if (!run_.wide()) return {x, 0};
+  slow_road::Element element;
+  ConvertToF64(run_.GivenX(index), 1, &element.x);
+  if (run_.given_residual.data != nullptr) ConvertToF64(run_.given_residual.At(index), 1, &element.r);
+  return element;
 }
 
 slow_road::Affine NearestGroups::AffineOf(int64_t r0, int64_t k1, int64_t r1) const {
@@ -96,15 +126,17 @@ slow_road::Affine NearestGroups::AffineOf(int64_t r0, int64_t k1, int64_t r1) co
 void NearestGroups::Decide(int64_t r0, int64_t k1, int64_t r1, double x) {
   const slow_road::Format format = slow_road::FormatOf(run_.plan.dtype);
   const slow_road::Affine affine = AffineOf(r0, k1, r1);
-  if (!std::isfinite(x) || !std::isfinite(affine.weight.hi) || !std::isfinite(affine.bias)) return;
+  const int64_t index = IndexOf(run_.plan, k0_, r0, k1, r1);
+  const slow_road::Element element = ElementAt(index, x);
+  if (!std::isfinite(element.x) || !std::isfinite(element.r)) return;
+  if (!std::isfinite(affine.weight.hi) || !std::isfinite(affine.bias)) return;
   const bool casts_first = run_.plan.cast_order == CastOrder::kCastThenAffine;
   double y = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    y = At(k1).Nearest(format, {x, 0}, casts_first ? slow_road::Affine() : affine);
+    y = At(k1).Nearest(format, element, casts_first ? slow_road::Affine() : affine);
   }
   if (casts_first) y = slow_road::ApplyIn(format, y, affine);
-  const int64_t index = IndexOf(run_.plan, k0_, r0, k1, r1);
   ConvertFromF64(&y, 1, run_.plan.dtype, static_cast<char*>(run_.y) + index * SizeOf(run_.plan.dtype));
 }
 

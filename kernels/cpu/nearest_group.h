@@ -57,6 +57,7 @@ class NearestGroups {
   };
 
   slow_road::SlowGroup& At(int64_t k1);
+  slow_road::Element ElementAt(int64_t index, double x) const;
   slow_road::Affine AffineOf(int64_t r0, int64_t k1, int64_t r1) const;
 
   const Run& run_;

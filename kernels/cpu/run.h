@@ -39,6 +39,9 @@ struct Run {
   void* y = nullptr;        // plan.dtype, in the order of x; null: statistics only
   Parameters parameters{};  // w and b, in the order of the plan's extents
   DivisorRule rule{};
+  // The elements as they were given, in the order of x, and the residual that x contains where it is kept wide: what
+  // the slow road calculates with. Set if nearest.on.
+  Elements given_x{}, given_residual{};
   // The prepared form of given statistics, if the job wants no mean and no inverse_std and PrepareGiven() returned it.
   std::optional<GivenGroups> given{};
   NearestOptions nearest{};  // `on` only where this run rounds to the nearest value
@@ -47,6 +50,7 @@ struct Run {
 
   // The elements from index `index` of the whole tensor on.
   Elements X(int64_t index) const { return x.At(index - x_begin); }
+  Elements GivenX(int64_t index) const { return given_x.At(index - x_begin); }
   // True if the elements are f64 and are therefore calculated in pairs: x is f64, or h is kept wide, or x was widened
   // for a power sum.
   bool wide() const { return x.dtype == DType::kF64; }

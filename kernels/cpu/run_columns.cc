@@ -69,8 +69,9 @@ class ColumnTile {
         pre_(pre),
         pre_stride_(pre_stride),
         parameters_per_position_(plan_.affine_index == AffineIndex::kElement && !run_.parameters.absent()),
-        by_factors_(run_.nearest.on || (!run_.wide() && pre_ == nullptr && !parameters_per_position_ &&
-                                        plan_.cast_order == CastOrder::kAffineThenCast)),
+        by_factors_((run_.nearest.on && !run_.wide()) ||
+                    (!run_.wide() && pre_ == nullptr && !parameters_per_position_ &&
+                     plan_.cast_order == CastOrder::kAffineThenCast)),
         shift_(Columns(0)),
         delta_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))),
         inverse_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))) {
@@ -165,7 +166,8 @@ class ColumnTile {
   ColumnBounds BoundsOf(const std::vector<GroupBound>& bounds, const Parameters& parameters) const {
     const HostParameters* const host = run_.job.parameters == nullptr ? nullptr : &run_.job.parameters->host();
     const bool casts_first = plan_.cast_order == CastOrder::kCastThenAffine;
-    const bool rounds_weights = casts_first && host != nullptr && !host->weight_rest.empty();
+    const bool needs_rest = casts_first || plan_.dtype == DType::kF64;
+    const bool rounds_weights = needs_rest && host != nullptr && !host->weight_rest.empty();
     ColumnBounds columns = {Columns(0), Columns(0)};
     for (int64_t column = 0; column < columns_; ++column) {
       double weight = casts_first || host == nullptr ? 1 : host->largest_weight;
@@ -195,6 +197,10 @@ class ColumnTile {
     NearestGroups nearest(run_, first_group_ / plan_.keep1, first_k1_, groups_);
     const ColumnBounds column_bounds = BoundsOf(bounds, parameters);
     NearestSpan span;
+    span.y_dtype = plan_.dtype;
+    span.scale = scale_.data();
+    span.delta_lo = delta_lo_.data();
+    span.inverse_lo = inverse_lo_.data();
     span.columns = columns_;
     span.stride = stride_;
     span.statistics_along = Along::kColumns;
@@ -562,6 +568,7 @@ class ColumnTile {
         SetShift(group, 0);
         total = NonFiniteSums(plan_.statistic, magnitudes_[i]);
       }
+      if (run_.nearest.on) summed_about_[i] = shift_[static_cast<size_t>(c)] / scale_[static_cast<size_t>(c)];
       results_[i] = run_.Finish(plan_.statistic, total, run_.counted, shift_[static_cast<size_t>(c)],
                                 scale_[static_cast<size_t>(c)], Precision::kExact);
     }

@@ -110,10 +110,11 @@ Elements Widened(const Run& run, double* to) {
   return {DType::kF64, to, nullptr};
 }
 
-// True if the kernels can round y to the nearest value: of narrow elements, but PowerNorm's.
+// True if the kernels can round y to the nearest value: but not PowerNorm's, and not with norms of other
+// powers than 1, 2 and infinity.
 bool RoundsToNearest(const Run& run) {
   const NormPlan& plan = run.plan;
-  return !run.wide() && plan.precision == Precision::kExact && plan.power_groups == 0;
+  return plan.precision == Precision::kExact && plan.power_groups == 0 && plan.statistic != Statistic::kPowerSum;
 }
 
 void RunPattern(Run& run) {
@@ -140,6 +141,15 @@ void RunPermuted(Run& run) {
     Permute(run, run.x.lo, copy_lo.get(), SizeOf(DType::kF64), true);
   }
   run.x = {run.x.dtype, copy.get(), reinterpret_cast<const double*>(copy_lo.get())};
+  std::unique_ptr<char[]> given_copy, residual_copy;
+  const auto permute = [&](Elements& elements, std::unique_ptr<char[]>& storage) {
+    if (!run.nearest.on || elements.data == nullptr) return;
+    storage = Scratch(plan.elements * SizeOf(elements.dtype));
+    Permute(run, elements.data, storage.get(), SizeOf(elements.dtype), true);
+    elements.data = storage.get();
+  };
+  permute(run.given_x, given_copy);
+  permute(run.given_residual, residual_copy);
   void* const y = run.y;
   const auto y_copy = Scratch(y == nullptr ? 0 : plan.elements * SizeOf(plan.dtype));
   if (y != nullptr) run.y = y_copy.get();
@@ -266,16 +276,6 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
   const CountedPositions positions = CountPositions(plan, job.mask);
   run.counted = positions.counted;
   run.first_counted = positions.first;
-  std::unique_ptr<ResidualStream> residual;
-  if (job.residual.present()) {
-    residual = std::make_unique<ResidualStream>(run, run.x);
-    run.x = residual->stream();
-  }
-  std::unique_ptr<char[]> widened;
-  if (SumsPowers(plan.statistic) && !run.wide()) {
-    widened = Scratch(plan.elements * SizeOf(DType::kF64));
-    run.x = Widened(run, reinterpret_cast<double*>(widened.get()));
-  }
   run.nearest = options.nearest;
   run.nearest.on = options.nearest.on && RoundsToNearest(run);
   // The slow road reads the whole group, of which a part is y by then.
@@ -284,6 +284,22 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
     original = Scratch(plan.elements * SizeOf(plan.dtype));
     std::memcpy(original.get(), run.x.data, static_cast<size_t>(plan.elements * SizeOf(plan.dtype)));
     run.x.data = original.get();
+  }
+  run.given_x = run.x;
+  std::unique_ptr<ResidualStream> residual;
+  if (job.residual.present()) {
+    residual = std::make_unique<ResidualStream>(run, run.x);
+    run.x = residual->stream();
+    if (is_wide) {
+      run.given_residual = {job.residual.dtype, job.residual.data, nullptr};
+    } else {
+      run.given_x = run.x;
+    }
+  }
+  std::unique_ptr<char[]> widened;
+  if (SumsPowers(plan.statistic) && !run.wide()) {
+    widened = Scratch(plan.elements * SizeOf(DType::kF64));
+    run.x = Widened(run, reinterpret_cast<double*>(widened.get()));
   }
   if (plan.given_statistics && !run.wide() && !run.nearest.on && job.mean == nullptr && job.inverse_std == nullptr) {
     const GivenNumbers numbers = {job.given_mean, job.given_variance, plan.keep1};

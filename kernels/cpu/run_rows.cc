@@ -91,7 +91,7 @@ class RowGroup {
     };
     absl::InlinedVector<PairSums, RowBlock::kMaxChunks> sums(static_cast<size_t>(chunks));
     const auto sums_about = [&](Precision precision, double shift, double scale) {
-      summed_about_ = shift;
+      summed_about_ = shift / scale;
       share_out([&](int64_t begin, int64_t end) {
         ReduceRowChunks({plan_.statistic, precision, shift, scale}, rows, begin, end, sums.data());
       });
@@ -215,8 +215,13 @@ class RowGroup {
     const HostParameters* const host = run_.job.parameters == nullptr ? nullptr : &run_.job.parameters->host();
     const bool is_one = casts_first || host == nullptr;
     ElementBound elements = bound.Of(run_, is_one ? 1 : host->largest_weight, is_one ? 0 : host->largest_bias);
-    if (casts_first && host != nullptr && !host->weight_rest.empty()) elements = {};
+    const bool needs_rest = casts_first || plan_.dtype == DType::kF64;
+    if (needs_rest && host != nullptr && !host->weight_rest.empty()) elements = {};
     NearestSpan span;
+    span.y_dtype = plan_.dtype;
+    span.scale = &group.statistics.scale;
+    span.delta_lo = &group.statistics.delta.lo;
+    span.inverse_lo = &group.statistics.inverse.lo;
     span.columns = end - begin;
     span.stride = plan_.keep1 * plan_.reduce1;
     span.centring = CentringOf(plan_.statistic, group.statistics);
@@ -385,6 +390,7 @@ void RunScatteredRows(const Run& run) {
         part.x.data = row.get();
         count = 1;
       }
+      part.given_x.data = part.x.data;
       RunGroups(part, group, group + count);
       group += count;
       rows.Skip(count * row_bytes);

@@ -30,10 +30,10 @@
 
 namespace normd::slow_road {
 
-// An element: the number x + scale * r. `r` is 0 unless a residual stream is kept wide.
+// An element: the number x + scale * r. `r` is -0, which leaves x as it is, unless a residual stream is kept wide.
 struct Element {
   double x = 0;
-  double r = 0;
+  double r = -0.0;
 };
 
 // w and b of an element. The weight is the sum of two numbers, because weight + weight_offset may not fit one.

@@ -45,9 +45,8 @@ class NearestRoundingTest : public testing::TestWithParam<Method> {
     std::vector<Case> chosen;
     for (const Case& c : cases::AllOf(GetParam())) {
       const absl::StatusOr<NormPlan> plan = PlanOf(c);
-      const bool widens = c.residual.has_value() && c.residual->rounding == ResidualRounding::kKeepWide;
-      const bool is_narrow = c.dtype != DType::kF64 && !widens && !SumsPowers(plan->statistic);
-      if (plan->precision == Precision::kExact && is_narrow && plan->power_groups == 0 && plan->elements <= most) {
+      const bool decides = plan->statistic != Statistic::kPowerSum && plan->power_groups == 0;
+      if (plan->precision == Precision::kExact && decides && plan->elements <= most) {
         chosen.push_back(c);
       }
     }
