@@ -63,7 +63,8 @@ void NearestGroups::Reader::operator()(absl::FunctionRef<void(const slow_road::E
   const uint8_t* const mask = run->job.mask;
   const Elements& residual = run->given_residual;
   double values[kAtOnce];
-  double residuals[kAtOnce] = {};
+  double residuals[kAtOnce];
+  std::fill_n(residuals, kAtOnce, -0.0);
   slow_road::Element elements[kAtOnce];
   for (int64_t r0 = 0; r0 < plan.reduce0; ++r0) {
     for (int64_t at = 0; at < plan.statistic_reduce1; at += kAtOnce) {
@@ -89,7 +90,7 @@ slow_road::SlowGroup& NearestGroups::At(int64_t k1) {
   slow_road::Formula formula = {.statistic = plan.statistic,
                                 .rule = run_.rule,
                                 .counted = run_.counted,
-                                .scale = run_.job.residual_scale,
+                                .scale = run_.given_residual.data == nullptr ? 1 : run_.job.residual_scale,
                                 .is_given = plan.given_statistics};
   if (plan.given_statistics) {
     formula.given_mean = run_.job.given_mean == nullptr ? 0 : run_.job.given_mean[k1];
@@ -103,7 +104,7 @@ slow_road::SlowGroup& NearestGroups::At(int64_t k1) {
 
 // Narrow elements are what the kernel reported, since y may be x. Wide ones are read as they were given.
 slow_road::Element NearestGroups::ElementAt(int64_t index, double x) const {
-  if (!run_.wide()) return {x, 0};
+  if (!run_.wide()) return {x, -0.0};
   slow_road::Element element;
   ConvertToF64(run_.GivenX(index), 1, &element.x);
   if (run_.given_residual.data != nullptr) ConvertToF64(run_.given_residual.At(index), 1, &element.r);

@@ -284,7 +284,7 @@ int SlowGroup::SignBeside(const Dyadic& product, const Dyadic& bias, const Dyadi
 double SlowGroup::NearestExactly(const Format& format, const Element& element, const Affine& affine, int64_t near) {
   const ExactStatistics& s = Exact();
   if (s.divisor_is_zero) {
-    return formula_.rule.zero_norm_gives_zero ? std::copysign(0.0, element.x)
+    return formula_.rule.zero_norm_gives_zero ? std::copysign(0.0, element.x + formula_.scale * element.r)
                                               : std::numeric_limits<double>::quiet_NaN();
   }
   const Dyadic centred = s.count * Exactly(element) - s.sum;
