@@ -8,7 +8,6 @@
 #include "client/normctl/ulps.h"
 
 namespace normd::client {
-namespace {
 
 double RoundTo(DType t, long double value) {
   const auto wide = static_cast<double>(value);
@@ -23,6 +22,8 @@ double RoundTo(DType t, long double value) {
       return wide;
   }
 }
+
+namespace {
 
 // The value of T next to `value`, which is of T, on the side of `towards`.
 double NextIn(DType t, double value, double towards) {

@@ -10,6 +10,9 @@
 
 namespace normd::client {
 
+// `value`, rounded to f64 first, rounded to the nearest value of `t`, ties to even; too large a value is infinite.
+double RoundTo(DType t, long double value);
+
 // The affine step, element by element. An empty vector stands for none.
 struct AffineStep {
   std::vector<double> weight, bias;

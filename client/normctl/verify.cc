@@ -15,6 +15,7 @@
 #include "client/normctl/commands.h"
 #include "client/normctl/exact_answer.h"
 #include "client/normctl/json_message.h"
+#include "client/normctl/nearest.h"
 #include "client/normctl/normalize_request.h"
 #include "client/normctl/session_message.h"
 #include "client/normctl/target.h"
@@ -128,6 +129,7 @@ struct Verification {
   std::vector<int64_t> shape;
   std::vector<double> x, candidate, exact;
   UlpReport report;
+  NearestCount nearest;
   double max_ulp;
   bool has_steps = false;  // the exact answer is rounded before the affine step
 
@@ -185,6 +187,15 @@ std::string WorstText(const Verification& v, int width) {
   return table.Render(width);
 }
 
+// "nearest   30 of 32 (93.75 %) are the nearest f32, 1 undecided".
+std::string NearestText(const Verification& v) {
+  const double share = 100 * static_cast<double>(v.nearest.nearest) / static_cast<double>(v.report.elements);
+  std::string text = absl::StrFormat("nearest   %d of %d (%.4g %%) are the nearest %s", v.nearest.nearest,
+                                     v.report.elements, share, DTypeName(v.dtype));
+  if (v.nearest.undecided > 0) absl::StrAppend(&text, ", ", v.nearest.undecided, " undecided");
+  return text;
+}
+
 void PrintText(const Verification& v, const Terminal& terminal) {
   const UlpReport& r = v.report;
   terminal.out << absl::StrFormat("method    %s, eps %s %s, %s %s, exact answer in f64%s (numerics %s)\n",
@@ -197,6 +208,7 @@ void PrintText(const Verification& v, const Terminal& terminal) {
   terminal.out << absl::StrFormat("elements  %d: %d correctly rounded, %d within 1 ulp, %d within 2, %d above\n",
                                   r.elements, rounded, within_1 - rounded, within_2 - within_1,
                                   r.elements - r.mismatches - within_2);
+  terminal.out << NearestText(v) << "\n";
   if (r.mismatches > 0) {
     terminal.out << absl::StrFormat("mismatch  %d that are NaN or infinite on one side alone\n", r.mismatches);
   }
@@ -230,6 +242,7 @@ Json ReportJson(const Verification& v) {
           {"elements", r.elements},
           {"mismatches", r.mismatches},
           {"correctly_rounded", r.AtMost(0.5)},
+          {"nearest", {{"elements", v.nearest.nearest}, {"undecided", v.nearest.undecided}}},
           {"ulps", {{"max", r.max}, {"mean", r.mean}, {"p50", r.p50}, {"p99", r.p99}, {"p99_9", r.p99_9}}},
           {"max_absolute_error", NumberJson(r.max_absolute)},
           {"max_relative_error", NumberJson(r.max_relative)},
@@ -268,10 +281,12 @@ absl::StatusOr<Verification> Verify(const VerifyOptions& options, const ParsedAr
   StepReference steps;
   out.has_steps = answer->has_steps;
   if (answer->has_steps) {
+    out.nearest = CountNearestOfSteps(answer->t, answer->values, answer->affine, out.candidate);
     steps = ReferenceOfSteps(answer->t, answer->values, answer->affine, out.dtype, out.candidate, options.ulps.floor);
     ulps.least = steps.first_ulps;
     out.exact = std::move(steps.exact);
   } else {
+    out.nearest = CountNearest(out.dtype, out.candidate, answer->values);
     out.exact = std::move(answer->values);
   }
   out.report = CompareUlps(out.dtype, out.candidate, out.exact, ulps);
@@ -309,10 +324,18 @@ constexpr absl::string_view kVerifyDetails =
     "subnormals it is the smallest subnormal; at a power of two, for a candidate nearer to 0, the smaller ulp below "
     "it. NaN equals NaN. One NaN or infinity that the other does not have is a mismatch and counts apart.\n"
     "\n"
+    "The nearest value is the one that the exact result rounds to, ties to even: at most one value of a dtype, where "
+    "an "
+    "error of at most 0.5 may have two at a tie. The share of elements that are it is counted by itself. An answer "
+    "next "
+    "to the middle between two values does not tell which of them is nearer; such elements are undecided. A candidate "
+    "of f64 is the nearest if it equals the answer.\n"
+    "\n"
     "Roundings that the definition has are a part of the answer: that of x + residual (round-first), and with "
     "--cast-order cast-then-affine those of the normalised value and of its product with the weight. The normalised "
     "value may then be rounded to either neighbour, the one from which the candidate comes best, and an element's "
-    "error is the larger of this rounding's and the last step's. Other roundings between the steps are errors of the "
+    "error is the larger of this rounding's and the last step's; the nearest value has every step rounded to nearest. "
+    "Other roundings between the steps are errors of the "
     "candidate. `normctl verify METHOD --help` lists the flags of METHOD alone; those of others are refused. Exit code "
     "0 if every error is within --max-ulp and nothing mismatches, else 1.";
 

@@ -140,6 +140,8 @@ TEST_F(VerifyTest, AResultThatIsRoundedOncePasses) {
     EXPECT_EQ(json["passed"], true);
     EXPECT_EQ(json["dtype"], std::string(DTypeName(dtype)));
     EXPECT_EQ(json["correctly_rounded"], 32);
+    EXPECT_EQ(json["nearest"]["elements"], 32);
+    EXPECT_EQ(json["nearest"]["undecided"], 0);
     EXPECT_LE(json["ulps"]["max"].get<double>(), 0.5);
     EXPECT_EQ(service_.requests.back().x().dtype(), v1::DTYPE_F64);
     EXPECT_EQ(service_.requests.back().precision(), v1::PRECISION_EXACT);
@@ -152,6 +154,7 @@ TEST_F(VerifyTest, APlantedErrorIsFoundWhereItIs) {
     const nlohmann::json json = VerifyJson({"--dtype", std::string(DTypeName(dtype))}, kExitError);
     EXPECT_EQ(json["passed"], false);
     EXPECT_EQ(json["correctly_rounded"], 31);
+    EXPECT_EQ(json["nearest"]["elements"], 31);
     EXPECT_NEAR(json["ulps"]["max"].get<double>(), 3, 0.5);
     EXPECT_EQ(json["worst"][0]["index"], (std::vector<int64_t>{0, 5}));
     EXPECT_EQ(json["worst"][0]["ulps"], json["ulps"]["max"]);
@@ -165,6 +168,7 @@ TEST_F(VerifyTest, PrintsLinesForPeople) {
   EXPECT_EQ(ran.code, kExitError);
   EXPECT_NE(ran.out.find("32: 31 correctly rounded, 0 within 1 ulp, 0 within 2, 1 above"), std::string::npos)
       << ran.out;
+  EXPECT_NE(ran.out.find("nearest   31 of 32 (96.88 %) are the nearest f32\n"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("[0,5]"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("FAILED: the largest error, 300"), std::string::npos) << ran.out;
   EXPECT_EQ(ran.err, "");  // it is said once
@@ -240,6 +244,9 @@ TEST_F(VerifyTest, TheCastOrderIsAPartOfTheAnswer) {
   const Ran own = Verify(llama, "cast.npy");
   EXPECT_EQ(own.code, kExitOk) << own.out;
   EXPECT_NE(own.out.find("exact answer in f64, cast then affine"), std::string::npos) << own.out;
+  EXPECT_NE(own.out.find("6 of 6 (100 %) are the nearest f16\n"), std::string::npos) << own.out;
+  const Ran other = Verify(llama, "affine.npy");
+  EXPECT_NE(other.out.find("3 of 6 (50 %) are the nearest f16\n"), std::string::npos) << other.out;
   EXPECT_EQ(Verify(llama, "affine.npy").code, kExitError);
 }
 

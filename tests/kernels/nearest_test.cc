@@ -57,7 +57,9 @@ TEST(NearestTest, LpNormsOfWholeOrder) {
   EXPECT_EQ(y(3), (Bits{Encode(Type::kF32, 0.5), Encode(Type::kF32, Wide(-2) / 3), Encode(Type::kF32, Wide(5) / 6)}));
   EXPECT_EQ(y(kInf), (Bits{Encode(Type::kF32, Wide(3) / 5), Encode(Type::kF32, Wide(-4) / 5), Encode(Type::kF32, 1)}));
   EXPECT_EQ(Nearest({.method = Method::kLp, .p = 3}, input).groups[0].moment_m2, 6);
-  EXPECT_EQ(Nearest({.method = Method::kLp, .p = 2}, {.shape = {2}, .x = {0, 0}}).y, (Bits{0, 0})) << "a norm of 0";
+  EXPECT_EQ(Nearest({.method = Method::kLp, .p = 2}, {.shape = {2}, .x = {0, -Wide(0)}}).y,
+            (Bits{0, uint64_t{1} << 31}))
+      << "a norm of 0";
   EXPECT_FALSE(HasNearest({.method = Method::kLp, .p = 2.5}));
   EXPECT_FALSE(HasNearest({.method = Method::kLp, .p = 65}));
 }
@@ -172,6 +174,7 @@ TEST(NearestTest, EveryCaseIsWithinHalfAnUlpOfTheOracle) {
   size_t judged = 0, elements = 0;
   const std::vector<Case> all = cases::All();
   for (size_t c = 0; c < all.size(); c += 3) {
+    if (all[c].options.precision == Precision::kFast) continue;  // the same spec again
     const Spec spec = OracleSpec(all[c]);
     const Input input = OracleInput(all[c], DataOf(all[c]));
     // What the oracle rounds otherwise than exact-4 is for the other tests.

@@ -135,6 +135,7 @@ class VerifyTest(ServerTest):
         self.succeed(NORMCTL, *flags, "-o", y, self.at)
         code, said = self.verify(*flags, f"--with={y}", "--max-ulp=0.5")
         self.assertEqual((code, said["passed"], said["correctly_rounded"], said["mismatches"]), (0, True, 256, 0))
+        self.assertEqual(said["nearest"], {"elements": 256, "undecided": 0})
         self.assertEqual(sum(bucket["elements"] for bucket in said["histogram"]), 256)
 
         # An error of 5 ulp of f32, in the direction of the rest that rounding left.
@@ -144,6 +145,7 @@ class VerifyTest(ServerTest):
         code, said = self.verify(*flags, f"--with={y}")
         worst = said["worst"][0]
         self.assertEqual((code, said["passed"], said["correctly_rounded"], worst["index"]), (1, False, 255, [1, 6]))
+        self.assertEqual(said["nearest"], {"elements": 255, "undecided": 0})
         self.assertAlmostEqual(worst["ulps"], 5, delta=0.5)
         self.assertEqual(worst["x"], struct.unpack("<f", struct.pack("<f", values[70]))[0])
         self.assertEqual(self.verify(*flags, f"--with={y}", "--max-ulp=6")[0], 0)

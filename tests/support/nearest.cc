@@ -306,7 +306,7 @@ uint64_t Calculation::Element(size_t i) {
   Divisor own;
   const Real n = Normalised(i, own);
   if (n.divisor->IsZero()) {
-    if (spec_.method == Method::kLp) return Encode(input_.type, ZeroOf(i));
+    if (spec_.method == Method::kLp) return Encode(type, values_[i]);  // a zero norm gives 0, of the sign of x
     return InIeee(i, Wide(n.a.Sign()) / Wide(0));
   }
   if (spec_.cast_then_affine) {
