@@ -49,7 +49,7 @@ constexpr FlagSpec kSpecFlags[] = {
     {"prior-count", '\0', "N", "of samples: how many the statistics begin with (default 0)"},
     {"prior-mean", '\0', "M", "of samples: the mean of those (default 0)"},
     {"prior-variance", '\0', "V", "of samples: the variance of those (default 1)"},
-    {"decay", '\0', "D", "of samples: what each later sample multiplies a weight by, in (0, 1] (default 1)"},
+    {"decay", '\0', "D", "of samples: what each one of a later batch multiplies a weight by, in (0, 1] (default 1)"},
     {"max-count", '\0', "N", "of samples: a channel that has as many moves no more"},
     {"normalize-with", '\0', "WHICH", "of samples: y of training uses batch or running (default) statistics"},
     {"nan-policy", '\0', "WHAT", "of samples: a NaN is propagated (propagate, default) or is no sample (skip)"},

@@ -34,7 +34,7 @@ class MomentsLedger {
   // True if the server has acknowledged everything.
   bool settled() const { return !sent_.has_value() && pending_.empty(); }
   // The most samples of any channel that were not sent yet.
-  double pending_samples() const { return pending_.MostCount(); }
+  double pending_samples() const { return pending_.MostSamples(); }
   // The server's state and all of the own samples.
   SampleMoments View() const;
 

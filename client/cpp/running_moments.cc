@@ -214,7 +214,7 @@ absl::Status RunningMoments::UpdateFromMoments(absl::Span<const double> mean, ab
   SampleMoments samples = SampleMoments::None(channels);
   for (size_t c = 0; c < channels; ++c) {
     if (count == 0 || !std::isfinite(mean[c]) || !std::isfinite(var[c] * count)) continue;
-    samples.count[c] = count;
+    samples.count[c] = samples.samples[c] = count;
     samples.mean[c] = mean[c];
     samples.m2[c] = var[c] * count;
     samples.min[c] = samples.max[c] = std::numeric_limits<double>::quiet_NaN();

@@ -41,7 +41,8 @@ struct SampleMoments;
 // Options of RunningMoments; constant after Open.
 struct RunningMomentsOptions {
   // Of the session, if Open creates it: the state begins with `prior_count` samples of mean 0 and variance 1, and each
-  // sample multiplies the weight of the earlier ones of its channel by `decay`, in (0, 1].
+  // sample multiplies the weight of the samples of earlier batches in its channel by `decay`, in (0, 1]. The samples of
+  // one Update weigh alike, and when they are sent makes no difference.
   double prior_count = 1e-4;
   double decay = 1;
   // A name for each channel, or none. A session has names for good.

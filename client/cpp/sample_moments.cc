@@ -61,6 +61,7 @@ SampleMoments MomentsOf(absl::Span<const T> rows, size_t channels, NonFinite pol
     const bool is_finite = std::isfinite(out.mean[c]) && std::isfinite(out.m2[c]);
     if (out.count[c] < needed || !is_finite) Empty(c, out);
   }
+  out.samples = out.count;
   return out;
 }
 
@@ -82,7 +83,9 @@ v1::Tensor ExtremesToTensor(std::vector<double> values, const std::vector<double
 
 SampleMoments SampleMoments::None(size_t channels) {
   SampleMoments out;
-  for (std::vector<double>* const zeros : {&out.count, &out.mean, &out.m2}) zeros->assign(channels, 0);
+  for (std::vector<double>* const zeros : {&out.count, &out.mean, &out.m2, &out.samples}) {
+    zeros->assign(channels, 0);
+  }
   out.min.assign(channels, kInfinite);
   out.max.assign(channels, -kInfinite);
   return out;
@@ -100,19 +103,22 @@ bool SampleMoments::empty() const {
   return std::all_of(count.begin(), count.end(), [](double n) { return n == 0; });
 }
 
-double SampleMoments::MostCount() const { return count.empty() ? 0 : *std::max_element(count.begin(), count.end()); }
+double SampleMoments::MostSamples() const {
+  return samples.empty() ? 0 : *std::max_element(samples.begin(), samples.end());
+}
 
 void SampleMoments::Merge(const SampleMoments& later, double decay) {
   for (size_t c = 0; c < channels(); ++c) {
     const double n = later.count[c];
     if (n == 0) continue;
-    const double fading = decay == 1 ? 1 : std::pow(decay, n);
+    const double fading = decay == 1 ? 1 : std::pow(decay, later.samples[c]);
     const double before = count[c] * fading, total = before + n;
     // A side without samples has no say, whatever its mean is.
     const double delta = before > 0 ? later.mean[c] - mean[c] : 0;
     mean[c] = before > 0 ? mean[c] + delta * (n / total) : later.mean[c];
     m2[c] = m2[c] * fading + later.m2[c] + delta * delta * before * (n / total);
     count[c] = total;
+    samples[c] += later.samples[c];
     min[c] = Least(min[c], later.min[c]);
     max[c] = Greatest(max[c], later.max[c]);
   }
@@ -131,6 +137,7 @@ v1::Moments SampleMoments::ToProto() const {
   *out.mutable_m2() = ToTensor(m2);
   *out.mutable_min() = ExtremesToTensor(min, count);
   *out.mutable_max() = ExtremesToTensor(max, count);
+  if (samples != count) *out.mutable_samples() = ToTensor(samples);
   return out;
 }
 
@@ -147,6 +154,7 @@ absl::StatusOr<SampleMoments> SampleMoments::FromState(const v1::RunningState& s
     values = parsed->ToDoubles();
     if (values.size() != out.count.size()) return absl::InternalError("the tensors of a state differ in length");
   }
+  out.samples = out.count;
   return out;
 }
 

@@ -21,9 +21,10 @@ namespace normd::client {
 enum class NonFinite { kDropsChannel, kDropsValue };
 
 // What is known of the samples of C channels: vectors of [C]. A channel of count 0 has no sample; its min is +Inf and
-// its max -Inf. Extremes that are not known are NaN.
+// its max -Inf. Extremes that are not known are NaN. count is the sum of the samples' weights, which decay makes less
+// than the number of `samples`.
 struct SampleMoments {
-  std::vector<double> count, mean, m2, min, max;
+  std::vector<double> count, mean, m2, min, max, samples;
 
   // No samples.
   static SampleMoments None(size_t channels);
@@ -32,18 +33,19 @@ struct SampleMoments {
   static SampleMoments Of(absl::Span<const float> rows, size_t channels, NonFinite policy);
 
   size_t channels() const { return count.size(); }
-  bool empty() const;        // no channel has a sample
-  double MostCount() const;  // of any channel
+  bool empty() const;          // no channel has a sample
+  double MostSamples() const;  // of any channel
 
-  // Adds later samples. `decay` is what each of them multiplies the weight of the earlier ones of its channel by.
+  // Adds a later batch, or several that were merged with this decay. `decay` is what each sample of it multiplies the
+  // weight of the earlier ones of its channel by; the samples of one batch weigh alike.
   // REQUIRES: equally many channels.
   void Merge(const SampleMoments& later, double decay = 1);
 
   // m2 / count, and `prior` where count is 0.
   std::vector<double> Variance(double prior) const;
 
-  // As CommitMoments takes them, and as the state of a session has them. FromState is INTERNAL for a state that does
-  // not count samples.
+  // As CommitMoments takes them, and as the state of a session has them, which does not know how many samples there
+  // were: as many as count. FromState is INTERNAL for a state that does not count samples.
   v1::Moments ToProto() const;
   static absl::StatusOr<SampleMoments> FromState(const v1::RunningState& state);
 };

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/args.h"
+#include "client/cpp/sample_moments.h"
 #include "client/cpp/tensor.h"
 #include "client/normctl/json_message.h"
 #include "client/normctl/session_message.h"
@@ -62,17 +63,17 @@ absl::StatusOr<ChannelStatistics> StatisticsOf(const v1::Session& session) {
   out.frozen = session.frozen();
   out.epsilon = EpsilonOf(session.spec());
   out.names.assign(session.channel_names().begin(), session.channel_names().end());
-  const std::pair<const v1::Tensor&, std::vector<double>&> fields[] = {{state.count(), out.count},
-                                                                       {state.mean(), out.mean},
-                                                                       {state.var(), out.var},
-                                                                       {state.min(), out.min},
-                                                                       {state.max(), out.max}};
-  for (const auto& [tensor, values] : fields) {
-    const absl::StatusOr<Tensor> parsed = Tensor::FromProto(tensor);
-    if (!parsed.ok()) return parsed.status();
-    values = parsed->ToDoubles();
-    if (values.size() != out.count.size()) return absl::InternalError("the tensors of the state differ in length");
-  }
+  absl::StatusOr<SampleMoments> samples = SampleMoments::FromState(state);
+  if (!samples.ok()) return samples.status();
+  // The session's own variance, which knows its prior and whether it is unbiased.
+  const absl::StatusOr<Tensor> var = Tensor::FromProto(state.var());
+  if (!var.ok()) return var.status();
+  out.var = var->ToDoubles();
+  if (out.var.size() != samples->channels()) return absl::InternalError("the tensors of a state differ in length");
+  out.count = std::move(samples->count);
+  out.mean = std::move(samples->mean);
+  out.min = std::move(samples->min);
+  out.max = std::move(samples->max);
   return out;
 }
 

@@ -65,7 +65,8 @@ std::string SessionText(const v1::Session& session) {
   Lines lines = {{"name", session.name()},
                  {"method", MethodOf(session.spec())},
                  {"version", absl::StrCat(session.version())},
-                 {"uid", session.uid()}};
+                 {"uid", session.uid()},
+                 {"frozen", session.frozen() ? "true" : ""}};
   AddSpec(session.spec(), lines);
   if (session.num_channels() > 0) lines.emplace_back("num_channels", absl::StrCat(session.num_channels()));
   if (session.default_dtype() != v1::DTYPE_UNSPECIFIED) {

@@ -114,6 +114,7 @@ absl::Status RunFork(const CommandSpec&, const ParsedArgs& args, const Terminal&
   v1::ForkSessionRequest request;
   request.set_name(SessionName(args.operands()[0]));
   request.set_session_id(args.GetOr("id", ""));
+  request.set_frozen(args.Has("frozen"));
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
   return Show((*client)->ForkSession(request), args, terminal);
@@ -167,7 +168,9 @@ std::vector<Command> SessionCommands() {
       command("update", "NAME", 1, "change parameters, labels (all of them are replaced) or ttl", update, &RunUpdate),
       command("reset", "NAME", 1, "put the running state back to its beginning", {kExpectedVersionFlag, kQuietFlag},
               &RunReset),
-      command("fork", "NAME", 1, "copy a session as it is now", {id, kQuietFlag}, &RunFork),
+      command("fork", "NAME", 1, "copy a session as it is now",
+              {id, {"frozen", '\0', "", "the copy refuses every change but its deletion, for good"}, kQuietFlag},
+              &RunFork),
       command("delete", "NAME", 1, "delete a session", {kExpectedVersionFlag, {"quiet", 'q', "", "print nothing"}},
               &RunDelete),
   };

@@ -7,7 +7,8 @@ using Field = MessageLayout::Field;
 
 constexpr Field kTensorFields[] = {{15, nullptr}};
 constexpr MessageLayout kTensor = {kTensorFields};
-constexpr Field kMomentsFields[] = {{1, &kTensor}, {2, &kTensor}, {3, &kTensor}, {4, &kTensor}, {5, &kTensor}};
+constexpr Field kMomentsFields[] = {{1, &kTensor}, {2, &kTensor}, {3, &kTensor},
+                                    {4, &kTensor}, {5, &kTensor}, {6, &kTensor}};
 constexpr MessageLayout kMoments = {kMomentsFields};
 constexpr Field kRunningStateFields[] = {{1, &kTensor}, {2, &kTensor}, {3, &kTensor}, {5, &kTensor},
                                          {6, &kTensor}, {7, &kTensor}, {8, &kTensor}};

@@ -223,7 +223,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
                               [self = shared_from_this(), &task, start](absl::StatusOr<CommitResult> result) {
                                 task.reply.timings.commit = SteadyNow() - start;
                                 if (result.ok()) {
-                                  ReportStep(*self->parts_.observer, *task.session, task.moments, *result);
+                                  ReportStep(*self->parts_.observer, *task.session, task.moments, {}, *result);
                                   if (result->applied) self->parts_.changes->Report(task.session->id);
                                 }
                                 Committed(std::move(result), &task);
@@ -247,7 +247,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     return {.id = task.session->id,
             .uid = task.session->uid,
             .moments = task.moments,
-            .extremes = task.extremes,
+            .details = {.extremes = task.extremes, .samples = {}},
             .step = task.call.step,
             .expected_version = task.call.expected_version,
             .moments_hash = {},
@@ -283,7 +283,8 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
       task->divisor = PowerNormDivisor(task->spec(), 1, task->moments, state.phi);
       return;
     }
-    task->status = ApplyStep(task->spec(), task->plan().num_channels, task->moments, &state, task->extremes).status();
+    const SampleDetails details = {.extremes = task->extremes, .samples = {}};
+    task->status = ApplyStep(task->spec(), task->plan().num_channels, task->moments, &state, details).status();
     task->apply_mean = std::move(state.mean);
     task->divisor = std::move(state.var);
   }

@@ -41,7 +41,7 @@ struct StepReport {
   bool replayed = false;
   Reason reason = Reason::kApplied;
   std::optional<double> drift;  // DriftOf the session before the step; absent for a step that was not applied now
-  // Of a step that was applied now to a session that counts samples: the largest count of a channel. Else absent.
+  // Of a step that was applied now to a session that counts samples: the most samples of a channel. Else absent.
   std::optional<double> samples;
 };
 

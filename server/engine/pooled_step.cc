@@ -46,17 +46,31 @@ double PooledExtreme(const Moment& moment, const std::vector<double>& values, si
 
 void MergeExtremes(const MomentsPart& part, MomentsPart* pooled) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (part.extremes.empty() && pooled->extremes.empty()) return;
+  const Extremes& later = part.details.extremes;
+  Extremes& extremes = pooled->details.extremes;
+  if (later.empty() && extremes.empty()) return;
   Extremes merged;
   for (size_t c = 0; c < part.moments.size(); ++c) {
-    const double min1 = PooledExtreme(pooled->moments[c], pooled->extremes.min, c, kInfinity);
-    const double min2 = PooledExtreme(part.moments[c], part.extremes.min, c, kInfinity);
-    const double max1 = PooledExtreme(pooled->moments[c], pooled->extremes.max, c, -kInfinity);
-    const double max2 = PooledExtreme(part.moments[c], part.extremes.max, c, -kInfinity);
+    const double min1 = PooledExtreme(pooled->moments[c], extremes.min, c, kInfinity);
+    const double min2 = PooledExtreme(part.moments[c], later.min, c, kInfinity);
+    const double max1 = PooledExtreme(pooled->moments[c], extremes.max, c, -kInfinity);
+    const double max2 = PooledExtreme(part.moments[c], later.max, c, -kInfinity);
     merged.min.push_back(LeastOf(min1, min2));
     merged.max.push_back(GreatestOf(max1, max2));
   }
-  pooled->extremes = std::move(merged);
+  extremes = std::move(merged);
+}
+
+// The parts are one batch: none decays another.
+void AddSamples(const MomentsPart& part, MomentsPart* pooled) {
+  const std::vector<double>& later = part.details.samples;
+  std::vector<double>& samples = pooled->details.samples;
+  if (later.empty() && samples.empty()) return;
+  std::vector<double> sums;
+  for (size_t c = 0; c < part.moments.size(); ++c) {
+    sums.push_back(SamplesOf(pooled->moments, samples, c) + SamplesOf(part.moments, later, c));
+  }
+  samples = std::move(sums);
 }
 
 absl::StatusOr<MomentsPart> Pool(Method method, std::vector<MomentsPart> parts) {
@@ -72,6 +86,7 @@ absl::StatusOr<MomentsPart> Pool(Method method, std::vector<MomentsPart> parts) 
                                   static_cast<int64_t>(pooled.moments.size()));
     }
     MergeExtremes(parts[i], &pooled);
+    AddSamples(parts[i], &pooled);
     for (size_t c = 0; c < moments.size(); ++c) pooled.moments[c] = Merge(pooled.moments[c], moments[c]);
   }
   return pooled;
@@ -120,8 +135,10 @@ absl::Status PutInOrder(const Session& session, const std::vector<std::string>& 
   }
   NORMD_ASSIGN_OR_RETURN(const std::vector<size_t> places, PlacesOf(session, names));
   pooled->moments = InOrder(pooled->moments, places);
-  if (pooled->extremes.empty()) return absl::OkStatus();
-  pooled->extremes = {.min = InOrder(pooled->extremes.min, places), .max = InOrder(pooled->extremes.max, places)};
+  SampleDetails& details = pooled->details;
+  for (std::vector<double>* const values : {&details.extremes.min, &details.extremes.max, &details.samples}) {
+    if (!values->empty()) *values = InOrder(*values, places);
+  }
   return absl::OkStatus();
 }
 
@@ -130,7 +147,8 @@ absl::Status PutInOrder(const Session& session, const std::vector<std::string>& 
 int64_t BytesOf(const std::vector<MomentsPart>& parts) {
   int64_t bytes = 0;
   for (const MomentsPart& part : parts) {
-    bytes += static_cast<int64_t>(part.moments.size() * sizeof(Moment) + 2 * part.extremes.min.size() * sizeof(double));
+    const size_t details = 2 * part.details.extremes.min.size() + part.details.samples.size();
+    bytes += static_cast<int64_t>(part.moments.size() * sizeof(Moment) + details * sizeof(double));
   }
   return bytes;
 }
@@ -143,7 +161,7 @@ absl::StatusOr<StateUpdate> UpdateOf(const Session& session, PooledStep step) {
   return StateUpdate{.id = std::move(step.session),
                      .uid = session.uid,
                      .moments = std::move(pooled.moments),
-                     .extremes = std::move(pooled.extremes),
+                     .details = std::move(pooled.details),
                      .step = std::move(step.step),
                      .expected_version = step.expected_version,
                      .moments_hash = {},

@@ -19,7 +19,7 @@ namespace normd {
 
 struct MomentsPart {
   Moments moments;
-  Extremes extremes;  // empty: not known
+  SampleDetails details;
 };
 
 struct PooledStep {

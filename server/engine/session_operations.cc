@@ -235,31 +235,31 @@ void Engine::ReadCommitted(const Session& before, CommitResult result, SessionDo
 void Engine::CommitMoments(PooledStep step, SessionDone<PooledReply> done) {
   std::string id = step.session;
   SessionStore::Cancelled cancelled = step.cancelled;
-  sessions_->Get(std::move(id), absl::ZeroDuration(), std::move(cancelled),
-                 [this, step = std::move(step), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
-                   if (!session.ok()) return done(session.status());
-                   const int64_t bytes = BytesOf(step.parts);
-                   // Not on the store's callback thread.
-                   resources_->work_pool.RunIfLarge(bytes, [this, session = *std::move(session), step = std::move(step),
-                                                            done = std::move(done)]() mutable {
-                     const bool want_state = step.want_state;
-                     absl::StatusOr<StateUpdate> update = UpdateOf(*session, std::move(step));
-                     if (!update.ok()) return done(update.status());
-                     if (observer_.on_not_finite != nullptr && !AllFinite(update->moments)) observer_.on_not_finite();
-                     // The store takes the moments, which the report needs.
-                     auto moments = std::make_shared<const Moments>(update->moments);
-                     sessions_->Commit(*std::move(update),
-                                       [this, session = std::move(session), moments, want_state,
-                                        done = std::move(done)](absl::StatusOr<CommitResult> result) mutable {
-                                         if (!result.ok()) return done(result.status());
-                                         ReportStep(observer_, *session, *moments, *result);
-                                         if (result->applied) changes_.Report(session->id);
-                                         if (want_state)
-                                           return ReadCommitted(*session, *std::move(result), std::move(done));
-                                         done(PooledReply{.result = *std::move(result), .session = nullptr});
-                                       });
-                   });
-                 });
+  sessions_->Get(
+      std::move(id), absl::ZeroDuration(), std::move(cancelled),
+      [this, step = std::move(step), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
+        if (!session.ok()) return done(session.status());
+        const int64_t bytes = BytesOf(step.parts);
+        // Not on the store's callback thread.
+        resources_->work_pool.RunIfLarge(bytes, [this, session = *std::move(session), step = std::move(step),
+                                                 done = std::move(done)]() mutable {
+          const bool want_state = step.want_state;
+          absl::StatusOr<StateUpdate> update = UpdateOf(*session, std::move(step));
+          if (!update.ok()) return done(update.status());
+          if (observer_.on_not_finite != nullptr && !AllFinite(update->moments)) observer_.on_not_finite();
+          // The store takes what the report needs.
+          auto reported = std::make_shared<const MomentsPart>(
+              MomentsPart{.moments = update->moments, .details = {.extremes = {}, .samples = update->details.samples}});
+          sessions_->Commit(*std::move(update), [this, session = std::move(session), reported, want_state,
+                                                 done = std::move(done)](absl::StatusOr<CommitResult> result) mutable {
+            if (!result.ok()) return done(result.status());
+            ReportStep(observer_, *session, reported->moments, reported->details.samples, *result);
+            if (result->applied) changes_.Report(session->id);
+            if (want_state) return ReadCommitted(*session, *std::move(result), std::move(done));
+            done(PooledReply{.result = *std::move(result), .session = nullptr});
+          });
+        });
+      });
 }
 
 void Engine::ExportSession(std::string id, SessionStore::Reserve reserve, SessionDone<std::string> done) {

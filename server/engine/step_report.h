@@ -3,15 +3,17 @@
 #ifndef NORMD_SERVER_ENGINE_STEP_REPORT_H_
 #define NORMD_SERVER_ENGINE_STEP_REPORT_H_
 
+#include <vector>
+
 #include "kernels/moments.h"
 #include "server/engine/engine.h"
 #include "server/session/session_store.h"
 
 namespace normd {
 
-// `before` is the session as it was read for the step, and `moments` are those of the step.
+// `before` is the session as it was read for the step, and `moments` and `samples` (see SampleDetails) are the step's.
 void ReportStep(const EngineObserver& observer, const Session& before, const Moments& moments,
-                const CommitResult& result);
+                const std::vector<double>& samples, const CommitResult& result);
 
 }  // namespace normd
 

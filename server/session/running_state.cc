@@ -107,13 +107,13 @@ void StepPowerNorm(const PowerNormSpec& spec, const Moments& moments, RunningSta
 }
 
 absl::StatusOr<Reason> StepSamples(const NormSpec& spec, int64_t channels, const Moments& moments,
-                                   const Extremes& extremes, RunningState* state) {
-  NORMD_RETURN_IF_ERROR(CheckSamples(moments, extremes, channels));
+                                   const SampleDetails& details, RunningState* state) {
+  NORMD_RETURN_IF_ERROR(CheckSamples(moments, details, channels));
   const auto sampled = std::count_if(moments.begin(), moments.end(), [](const Moment& m) { return m.count > 0; });
   const auto skipped = static_cast<int64_t>(SkippedChannels(moments).size());
   if (sampled > 0 && skipped == sampled) return Reason::kNonFinite;
   ++state->num_batches;
-  MergeSamples(spec.running(), moments, extremes, state);
+  MergeSamples(spec.running(), moments, details, state);
   return Reason::kApplied;
 }
 
@@ -180,12 +180,17 @@ bool CommitGivesStatistics(const NormSpec& spec) {
 }
 
 absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const Moments& moments, RunningState* state,
-                                 const Extremes& extremes) {
+                                 const SampleDetails& details) {
   if (!spec.HasState()) {
     return NotAllowedError("moments", std::string(Info(spec.method()).name) + " without running state takes no steps");
   }
-  if (spec.running().CountsSamples()) return StepSamples(spec, channels, moments, extremes, state);
-  if (!extremes.empty()) return NotAllowedError("moments.min", "only a session that counts samples keeps extremes");
+  if (spec.running().CountsSamples()) return StepSamples(spec, channels, moments, details, state);
+  if (!details.extremes.empty()) {
+    return NotAllowedError("moments.min", "only a session that counts samples keeps extremes");
+  }
+  if (!details.samples.empty()) {
+    return NotAllowedError("moments.samples", "only a session that counts samples has a decay of them");
+  }
   NORMD_RETURN_IF_ERROR(CheckLength(spec, channels, moments));
   NORMD_RETURN_IF_ERROR(CheckMoments(moments));
   const bool empty = moments.empty() || moments.front().count == 0;
@@ -220,7 +225,7 @@ std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const
   return divisor;
 }
 
-uint64_t HashMoments(const Moments& moments, const Extremes& extremes) {
+uint64_t HashMoments(const Moments& moments, const SampleDetails& details) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
   // One chain per field, so that mixing one field does not wait for another.
   uint64_t count = Mix(moments.size() + kGolden);
@@ -231,7 +236,7 @@ uint64_t HashMoments(const Moments& moments, const Extremes& extremes) {
     mean = Mix(mean ^ Bits(m.mean)) + kGolden;
     m2 = Mix(m2 ^ Bits(m.m2)) + kGolden;
   }
-  for (const std::vector<double>* values : {&extremes.min, &extremes.max}) {
+  for (const std::vector<double>* values : {&details.extremes.min, &details.extremes.max, &details.samples}) {
     for (const double value : *values) m2 = Mix(m2 ^ Bits(value)) + kGolden;
   }
   return Mix(count ^ Mix(mean ^ Mix(m2)));

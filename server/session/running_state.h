@@ -21,15 +21,15 @@
 
 namespace normd {
 
-// Applies one step, whose batch has `moments` and `extremes` (see StateUpdate for their form), to `state`. Returns
+// Applies one step, whose batch has `moments` and `details` (see StateUpdate for their form), to `state`. Returns
 // kApplied, or kNonFinite if a batch statistic is NaN or Inf and the spec does not accept non-finite steps; with
 // kSamples, if every channel with samples is skipped (SkippedChannels). After kNonFinite and after an error the state
 // is unchanged, bit for bit. An empty batch (every count 0) leaves the statistics and counts as a batch.
 // INVALID_ARGUMENT if the method has no running state, the number of moments is wrong, a count or m2 is one that no
-// batch can have, there is one value per channel and the spec refuses that, or extremes are given and the spec does not
+// batch can have, there is one value per channel and the spec refuses that, or details are given and the spec does not
 // count samples.
 absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const Moments& moments, RunningState* state,
-                                 const Extremes& extremes = {});
+                                 const SampleDetails& details = {});
 
 // Whether the output of a training step of `spec` is normalised with what the commit of the step returns.
 bool CommitGivesStatistics(const NormSpec& spec);
@@ -47,9 +47,9 @@ std::optional<double> DriftOf(const Session& session, const Moments& moments);
 std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const Moments& moments,
                                      absl::Span<const double> phi_before);
 
-// A hash of the bits of every count, mean and m2, and of the extremes if they are given (all NaNs alike), which
+// A hash of the bits of every count, mean and m2, and of the details that are given (all NaNs alike), which
 // distinguishes the data of two steps.
-uint64_t HashMoments(const Moments& moments, const Extremes& extremes = {});
+uint64_t HashMoments(const Moments& moments, const SampleDetails& details = {});
 
 // Which values are allowed. For means: {}. For variances and phi: {.negative = false}.
 struct RunningRule {

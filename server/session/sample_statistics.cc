@@ -35,15 +35,27 @@ absl::Status CheckExtremes(const Moments& moments, const Extremes& extremes) {
   return absl::OkStatus();
 }
 
-absl::Status CheckLengths(const Moments& moments, const Extremes& extremes, int64_t channels) {
+absl::Status CheckSampleCounts(const Moments& moments, const std::vector<double>& samples) {
+  for (size_t c = 0; c < samples.size(); ++c) {
+    const double count = moments[c].count;
+    if (count == 0 || (samples[c] >= count && samples[c] <= kMostCount)) continue;
+    return OutOfRangeError(Concat("moments.samples[", c, "]"), NumberText(samples[c]),
+                           Concat("between moments.count[", c, "], ", NumberText(count), ", and 1e18"),
+                           ServerReason("MOMENTS_OUT_OF_RANGE"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLengths(const Moments& moments, const SampleDetails& details, int64_t channels) {
   const auto check = [channels](std::string_view field, size_t length) {
     const auto values = static_cast<int64_t>(length);
     return values == channels ? absl::OkStatus() : ParameterLengthError(field, values, channels);
   };
   NORMD_RETURN_IF_ERROR(check("moments", moments.size()));
-  if (extremes.empty()) return absl::OkStatus();
-  NORMD_RETURN_IF_ERROR(check("moments.min", extremes.min.size()));
-  return check("moments.max", extremes.max.size());
+  if (!details.samples.empty()) NORMD_RETURN_IF_ERROR(check("moments.samples", details.samples.size()));
+  if (details.extremes.empty()) return absl::OkStatus();
+  NORMD_RETURN_IF_ERROR(check("moments.min", details.extremes.min.size()));
+  return check("moments.max", details.extremes.max.size());
 }
 
 void MergeExtremes(const Extremes& extremes, size_t c, RunningState* state) {
@@ -76,8 +88,8 @@ RunningState InitialSamples(const RunningSpec& running, int64_t channels) {
   return state;
 }
 
-absl::Status CheckSamples(const Moments& moments, const Extremes& extremes, int64_t channels) {
-  NORMD_RETURN_IF_ERROR(CheckLengths(moments, extremes, channels));
+absl::Status CheckSamples(const Moments& moments, const SampleDetails& details, int64_t channels) {
+  NORMD_RETURN_IF_ERROR(CheckLengths(moments, details, channels));
   for (size_t c = 0; c < moments.size(); ++c) {
     const Moment& m = moments[c];
     if (!(m.count >= 0 && m.count <= kMostCount)) {
@@ -89,7 +101,8 @@ absl::Status CheckSamples(const Moments& moments, const Extremes& extremes, int6
                              ServerReason("MOMENTS_OUT_OF_RANGE"));
     }
   }
-  return CheckExtremes(moments, extremes);
+  NORMD_RETURN_IF_ERROR(CheckSampleCounts(moments, details.samples));
+  return CheckExtremes(moments, details.extremes);
 }
 
 std::vector<int64_t> SkippedChannels(const Moments& moments) {
@@ -100,20 +113,25 @@ std::vector<int64_t> SkippedChannels(const Moments& moments) {
   return skipped;
 }
 
-void MergeSamples(const RunningSpec& running, const Moments& moments, const Extremes& extremes, RunningState* state) {
+double SamplesOf(const Moments& moments, const std::vector<double>& samples, size_t c) {
+  return samples.empty() || moments[c].count == 0 ? moments[c].count : samples[c];
+}
+
+void MergeSamples(const RunningSpec& running, const Moments& moments, const SampleDetails& details,
+                  RunningState* state) {
   const SampleSpec& samples = running.samples;
   const double max_count = samples.max_count.value_or(kInfinity);
   for (size_t c = 0; c < moments.size(); ++c) {
     const Moment& step = moments[c];
     if (step.count == 0 || IsSkipped(step) || state->count[c] >= max_count) continue;
-    const double fading = samples.decay == 1 ? 1 : std::pow(samples.decay, step.count);
+    const double fading = samples.decay == 1 ? 1 : std::pow(samples.decay, SamplesOf(moments, details.samples, c));
     const Moment before = {.count = state->count[c] * fading, .mean = state->mean[c], .m2 = state->m2[c] * fading};
     const Moment after = Merge(before, step);
     state->count[c] = after.count;
     state->mean[c] = after.mean;
     state->m2[c] = after.m2;
     state->var[c] = VarianceOf(running, after.count, after.m2);
-    MergeExtremes(extremes, c, state);
+    MergeExtremes(details.extremes, c, state);
   }
 }
 

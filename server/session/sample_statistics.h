@@ -19,8 +19,9 @@ namespace normd {
 RunningState InitialSamples(const RunningSpec& running, int64_t channels);
 
 // INVALID_ARGUMENT if a count is not from 0 to 1e18, an m2 of a channel with samples is negative, the lengths differ
-// from `channels`, or a smallest sample is above the largest. REQUIRES: the extremes are both given or both empty.
-absl::Status CheckSamples(const Moments& moments, const Extremes& extremes, int64_t channels);
+// from `channels`, a smallest sample is above the largest, or a channel has fewer samples than its count. REQUIRES: the
+// extremes are both given or both empty.
+absl::Status CheckSamples(const Moments& moments, const SampleDetails& details, int64_t channels);
 
 // The channels with samples whose mean or m2 is not finite, or beyond 1e130 or 1e290, where sums of squares could
 // overflow: a step leaves them as they are. Rising.
@@ -29,7 +30,11 @@ std::vector<int64_t> SkippedChannels(const Moments& moments);
 // Merges a step into `state` channel by channel. Channels without samples, skipped ones, and those that have reached
 // max_count stay as they are. Extremes that are not known make those of the channels that move unknown (NaN).
 // REQUIRES: CheckSamples returned OK.
-void MergeSamples(const RunningSpec& running, const Moments& moments, const Extremes& extremes, RunningState* state);
+void MergeSamples(const RunningSpec& running, const Moments& moments, const SampleDetails& details,
+                  RunningState* state);
+
+// How many samples the moments of channel c are of.
+double SamplesOf(const Moments& moments, const std::vector<double>& samples, size_t c);
 
 // The smaller and the larger of two extremes; NaN, not known, if either is.
 double LeastOf(double a, double b);

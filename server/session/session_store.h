@@ -92,6 +92,14 @@ struct Session {
 };
 using SessionPtr = std::shared_ptr<const Session>;
 
+// What a step of a session that counts samples has besides its moments.
+struct SampleDetails {
+  Extremes extremes;  // empty: not known
+  // How many samples the moments of each channel are of, where their count is a sum of weights (RunningStatistics.decay
+  // of proto/normd/v1/norm.proto). Empty: as many as the count.
+  std::vector<double> samples;
+};
+
 // The contribution of one training step, in the form that the method of the session needs.
 // BatchNorm: one Moment per channel over the batch. InstanceNorm: one per instance, N * C in the order (n, c).
 // PowerNorm: one per channel, with mean 0 and m2 the sum of squares of the group-scaled values.
@@ -101,10 +109,10 @@ struct StateUpdate {
   // The uid of the session that the moments were computed for: NOT_FOUND if another session has the id now. Empty: any.
   std::string uid;
   Moments moments;
-  Extremes extremes;  // kSamples alone
+  SampleDetails details;  // kSamples alone
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;
-  std::optional<uint64_t> moments_hash;  // HashMoments(moments, extremes), if a store has computed it already
+  std::optional<uint64_t> moments_hash;  // HashMoments(moments, details), if a store has computed it already
   // Asked before the update joins a group; true drops the update with CANCELLED. Later the update is applied, and a
   // caller that went away learns the outcome by sending its StepId again. Null: never cancelled.
   std::function<bool()> cancelled;

@@ -92,7 +92,7 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
   uint64_t hash = 0;
   if (update.step.has_value()) {
     NORMD_RETURN_IF_ERROR(ValidateStepId(*update.step));
-    hash = update.moments_hash.has_value() ? *update.moments_hash : HashMoments(update.moments, update.extremes);
+    hash = update.moments_hash.has_value() ? *update.moments_hash : HashMoments(update.moments, update.details);
     NORMD_ASSIGN_OR_RETURN(const StepOutcome* taken, stored->steps.Find(*update.step, hash));
     if (taken != nullptr) return Replay(*stored, *taken, update.moments);
   }
@@ -104,7 +104,7 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
   const bool in_place = stored->draft != nullptr && !TraitsOf(session.spec.method()).commit_gives_divisor;
   std::shared_ptr<Session> next = in_place ? stored->draft : std::make_shared<Session>(session);
   NORMD_ASSIGN_OR_RETURN(const Reason reason,
-                         ApplyStep(session.spec, session.num_channels, update.moments, &next->state, update.extremes));
+                         ApplyStep(session.spec, session.num_channels, update.moments, &next->state, update.details));
   CommitResult result = ResultOf(session, reason, next->state.num_batches);
   result.skipped_channels = SkippedBy(session, update.moments);
   TakeRunning(*next, &result);

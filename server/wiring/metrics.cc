@@ -1,6 +1,7 @@
 #include "server/wiring/metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 
 #include "server/base/error_reasons.h"
@@ -12,6 +13,7 @@ namespace {
 
 // The number of status codes that a call can end with. absl's numbers of the codes serve as indices, OK being 0.
 constexpr int kCodes = 17;
+constexpr int64_t kMostSamples = int64_t{1} << 53;  // doubles, in which Prometheus counts, are whole up to here
 
 std::vector<std::string> CodeNames() {
   std::vector<std::string> names;
@@ -87,6 +89,13 @@ Buckets Metrics::ItemBuckets() { return {.bounds = {1, 2, 4, 8, 16, 32, 64, 128,
 
 int Metrics::MethodIndex(std::string_view method) const { return IndexIn(method_.values, method); }
 int Metrics::NormIndex(std::string_view norm) const { return IndexIn(norm_.values, norm); }
+
+void Metrics::CountContribution(double samples) {
+  contributions_.Add(1);
+  // A caller may claim 1e18 samples ten times, which is more than 64 bits hold.
+  const int64_t room = std::max<int64_t>(kMostSamples - samples_.Total(), 0);
+  samples_.Add(samples < static_cast<double>(room) ? std::llround(samples) : room);
+}
 
 void Metrics::CountRequest(int method, int norm, absl::StatusCode code) {
   requests_.Add(1, method, norm, static_cast<int>(code) < kCodes ? code : absl::StatusCode::kUnknown);

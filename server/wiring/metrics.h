@@ -9,7 +9,6 @@
 #define NORMD_SERVER_WIRING_METRICS_H_
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -100,10 +99,7 @@ class Metrics {
 
   void CountStep(StepLabel outcome) { steps_.Add(1, outcome); }
   void CountNotFinite() { not_finite_.Add(1); }
-  void CountContribution(double samples) {
-    contributions_.Add(1);
-    samples_.Add(std::llround(samples));
-  }
+  void CountContribution(double samples);
   void ObserveWatchLag(absl::Duration lag) { watch_lag_.Observe(absl::ToInt64Nanoseconds(lag)); }
   // `session` is the store's key of a session.
   void NoteDrift(std::string_view session, double drift) { drifts_.Note(session, drift, SteadyNow()); }
@@ -204,10 +200,11 @@ class Metrics {
                        "of sessions, ComputeMoments, CommitMoments, and calls that ask for moments."};
   Counters contributions_{
       &set_, "normd_contributions_total", {}, "Steps applied to sessions that count samples (WEIGHTING_SAMPLES)."};
-  Counters samples_{&set_,
-                    "normd_samples_total",
-                    {},
-                    "Samples that these steps brought: of each step the largest count of a channel, rounded."};
+  Counters samples_{
+      &set_,
+      "normd_samples_total",
+      {},
+      "Samples that these steps brought: of each step those of the channel that has most, rounded. Stops at 2^53."};
   Histograms watch_lag_{&set_,
                         "normd_watch_lag_seconds",
                         {},

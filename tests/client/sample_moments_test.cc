@@ -59,6 +59,21 @@ TEST(SampleMomentsTest, DecayWeighsLaterSamplesMore) {
   EXPECT_DOUBLE_EQ(merged.mean[0], 8 / 1.75);
 }
 
+TEST(SampleMomentsTest, BatchesThatWereMergedDecayWhatCameBeforeThemAsOneByOne) {
+  const std::vector<std::vector<double>> batches = {{4, 2}, {0}, {8, 1, 1}, {3}};
+  SampleMoments one_by_one = SampleMoments::None(1), late = SampleMoments::None(1), together = Of(batches[0]);
+  for (const std::vector<double>& batch : batches) one_by_one.Merge(Of(batch), 0.5);
+  for (size_t i = 1; i < batches.size(); ++i) late.Merge(Of(batches[i]), 0.5);
+  together.Merge(late, 0.5);
+  EXPECT_EQ(late.samples[0], 5);
+  EXPECT_EQ(late.MostSamples(), 5);
+  EXPECT_DOUBLE_EQ(together.count[0], one_by_one.count[0]);
+  EXPECT_DOUBLE_EQ(together.mean[0], one_by_one.mean[0]);
+  EXPECT_DOUBLE_EQ(together.m2[0], one_by_one.m2[0]);
+  EXPECT_EQ(Tensor::FromProto(late.ToProto().samples())->ToDoubles()[0], 5);
+  EXPECT_FALSE(Of({1, 3}).ToProto().has_samples()) << "as many as the count";
+}
+
 TEST(SampleMomentsTest, AValueThatIsNotFiniteCostsItsChannelTheBatchOrItselfAlone) {
   const std::vector<double> rows = {1, 2, 3, kNan, 5, 6};
   const SampleMoments dropped = Of(rows, 2);

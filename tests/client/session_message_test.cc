@@ -13,6 +13,7 @@ v1::Session SessionToShow() {
   session.set_name("sessions/bn");
   session.set_uid("u1");
   session.set_version(7);
+  session.set_frozen(true);
   session.mutable_spec()->mutable_batch_norm()->set_layout(v1::LAYOUT_CHANNELS_FIRST);
   session.mutable_spec()->mutable_batch_norm()->set_eps(0.25);
   session.set_num_channels(2);
@@ -42,6 +43,7 @@ TEST(SessionMessage, ShowsTheAttributesInEffectAndMarksTheDefaults) {
   line("name", "sessions/bn");
   line("method", "batch_norm");
   line("version", "7");
+  line("frozen", "true");
   line("eps", "0.25");
   line("eps_mode", "inside_sqrt (default)");
   line("layout", "channels_first");
@@ -57,6 +59,7 @@ TEST(SessionMessage, JsonHasNumbersAndLowerCaseWords) {
   const nlohmann::json json = nlohmann::json::parse(Shown({"--json"}), nullptr, false);
   const nlohmann::json& spec = json["spec"]["batch_norm"];
   EXPECT_EQ(json["version"], 7);
+  EXPECT_EQ(json["frozen"], true);
   EXPECT_EQ(json["state"]["num_batches"], uint64_t{1} << 60);
   EXPECT_EQ(json["durability"], "power");
   EXPECT_EQ(json["create_time"], "1970-01-01T01:01:01Z");

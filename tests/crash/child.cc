@@ -246,7 +246,7 @@ class Child {
     update.moments = StepMoments(step);
     if (kSessions[step.session].law == Law::kSamples) {
       StepExtremes extremes = ExtremesOf(step);
-      update.extremes = {.min = std::move(extremes.min), .max = std::move(extremes.max)};
+      update.details.extremes = {.min = std::move(extremes.min), .max = std::move(extremes.max)};
     }
     update.step = StepId{ClientName(step.client), step.sequence};
     store_->Commit(std::move(update),

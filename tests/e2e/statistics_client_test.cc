@@ -1,13 +1,16 @@
 // Shared statistics through the C++ client: what is asked and answered, and watches that outlive their server.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "client/cpp/client.h"
+#include "client/cpp/running_moments.h"
 #include "tests/e2e/restarting_server.h"
+#include "tests/support/oracle_state.h"
 
 namespace normd::e2e {
 namespace {
@@ -103,6 +106,36 @@ TEST_F(StatisticsClientTest, AFrozenForkIsAVersionForGood) {
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_TRUE(kept->frozen());
   EXPECT_THAT(Tensor::FromProto(kept->state().count())->ToDoubles(), ElementsAre(2, 2));
+}
+
+// Batches of several sizes, sent one by one and all at once: both are what the oracle says.
+TEST_F(StatisticsClientTest, DecayDoesNotDependOnWhenSamplesAreSent) {
+  constexpr double kDecay = 0.9;
+  const RunningMomentsOptions options = {.prior_count = 1, .decay = kDecay, .flush_interval = absl::Hours(1)};
+  const auto often = RunningMoments::Open(*client_, "often", 1, options);
+  const auto seldom = RunningMoments::Open(*client_, "seldom", 1, options);
+  ASSERT_TRUE(often.ok() && seldom.ok()) << often.status() << seldom.status();
+  oracle::SampleHistory history({.count = 1, .mean = 0, .variance = 1}, kDecay);
+  for (int step = 0; step < 40; ++step) {
+    std::vector<double> batch;
+    for (int i = 0; i <= step % 4; ++i) batch.push_back(std::sin(7.0 * step + i) + 3);
+    history.Add(batch);
+    ASSERT_TRUE((*often)->Update(batch).ok());
+    ASSERT_TRUE((*often)->Flush(absl::Seconds(30)).ok());
+    ASSERT_TRUE((*seldom)->Update(batch).ok());
+  }
+  const auto before = (*seldom)->snapshot();
+  ASSERT_TRUE((*seldom)->Flush(absl::Seconds(30)).ok());
+  EXPECT_EQ((*often)->snapshot()->version, 40u);
+  EXPECT_EQ((*seldom)->snapshot()->version, 1u);
+  const oracle::SampleHistory::Statistics truth = history.Now();
+  const auto count = static_cast<double>(truth.count), mean = static_cast<double>(truth.mean);
+  const auto variance = static_cast<double>(truth.m2 / truth.count);
+  for (const auto& snapshot : {(*often)->snapshot(), before, (*seldom)->snapshot()}) {
+    EXPECT_NEAR(snapshot->count[0], count, 1e-13 * count) << snapshot->version;
+    EXPECT_NEAR(snapshot->mean[0], mean, 1e-13 * mean) << snapshot->version;
+    EXPECT_NEAR(snapshot->var[0], variance, 1e-13 * variance) << snapshot->version;
+  }
 }
 
 TEST_F(StatisticsClientTest, AWatchSeesWhatComesAfterItsServerWasAway) {

@@ -101,6 +101,11 @@ TEST_F(StatisticsTest, BadContributionsChangeNothingAndLeaveTheirStepUnused) {
   SetF64({0, 0}, request.mutable_moments(0)->mutable_min());
   EXPECT_THAT(refusal(request), HasSubstr("moments[0].max is missing"));
   request = Contribution(1, {1, 1});
+  SetF64({2}, request.mutable_moments(0)->mutable_samples());
+  EXPECT_THAT(refusal(request), HasSubstr("moments[0].samples has 1"));
+  SetF64({2, 1}, request.mutable_moments(0)->mutable_samples());
+  EXPECT_THAT(refusal(request), HasSubstr("moments.samples[1] is 1; it must be between moments.count[1], 2, and 1e18"));
+  request = Contribution(1, {1, 1});
   request.add_channel_names("speed");
   request.add_channel_names("angel");
   EXPECT_THAT(refusal(request), HasSubstr("the session's channel \"angle\""));

@@ -82,6 +82,22 @@ class SessionsTest(ServerTest):
         for each in name, copy:
             self.assertEqual(self.succeed(NORMCTL, "session", "delete", each.strip(), "-q", self.at), "")
 
+    def test_a_frozen_fork_is_a_version_for_good(self):
+        self.create("goes-on")
+        self.train("goes-on", 1)
+        shown = json.loads(self.session("fork", "goes-on", "--id=version-1", "--frozen", "--json"))
+        self.assertTrue(shown["frozen"])
+        self.assertRegex(self.session("get", "version-1"), r"(?m)^frozen +true$")
+        refused = run(NORMCTL, "session", "reset", "version-1", self.at)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("is frozen", refused.stderr)
+        self.train("goes-on", 2)
+        self.assertEqual(self.state("version-1")["num_batches"], 1)
+        self.assertNotRegex(self.session("get", "goes-on"), r"(?m)^frozen")
+        thawed = json.loads(self.session("fork", "version-1", "--id=thawed", "--json"))
+        self.assertFalse(thawed["frozen"])
+        self.session("delete", "version-1")
+
     def test_watch_ends_with_the_session_and_with_ctrl_c(self):
         self.create("brief")
         with self.watch("brief") as process:

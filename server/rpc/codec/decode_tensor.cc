@@ -137,7 +137,10 @@ absl::StatusOr<MomentsPart> DecodeMoments(const v1::Moments& moments, std::strin
       return OutOfRangeError(Path(field, ".m2"), absl::StrCat(m2[i]), "at least 0", ServerReason("M2_OUT_OF_RANGE"));
     part.moments.push_back({.count = count[i], .mean = mean[i], .m2 = m2[i]});
   }
-  NORMD_ASSIGN_OR_RETURN(part.extremes, DecodeExtremes(moments, count.size(), field));
+  NORMD_ASSIGN_OR_RETURN(part.details.extremes, DecodeExtremes(moments, count.size(), field));
+  if (!moments.has_samples()) return part;
+  NORMD_ASSIGN_OR_RETURN(part.details.samples,
+                         DecodeChannels(moments.samples(), count.size(), Path(field, ".samples")));
   return part;
 }
 

@@ -167,16 +167,20 @@ absl::StatusOr<MessageBytes> SessionWatch::Encode(const std::string& key, const 
 }
 
 void SessionWatch::HandleEncoded(const std::string& key, SessionPtr session, absl::StatusOr<MessageBytes> encoded) {
-  Watchers watchers;
+  std::vector<WatcherPtr> waiting;
   // Without memory for this version, the streams wait for the next look.
   if (encoded.ok()) {
     MutexLock lock(mu_);
     Watched& watched = watched_.at(key);
     watched.newest = std::move(session);
     watched.encoded = *std::move(encoded);
-    watchers = watched.watchers;
+    waiting.reserve(watched.watchers.size());
+    // A stream that is being sent an older version gets this one afterwards.
+    for (const WatcherPtr& watcher : watched.watchers) {
+      if (!watcher->writing) waiting.push_back(watcher);
+    }
   }
-  for (const WatcherPtr& watcher : watchers) Update(key, watcher);
+  for (const WatcherPtr& watcher : waiting) Update(key, watcher);
   EndRead(key);
 }
 

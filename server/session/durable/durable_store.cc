@@ -105,7 +105,7 @@ void DurableStore::Delete(std::string id, std::optional<uint64_t> expected_versi
 
 void DurableStore::Commit(StateUpdate update, Done<CommitResult> done) {
   // Here and not on the writer's thread, for which everybody waits.
-  if (update.step.has_value()) update.moments_hash = HashMoments(update.moments, update.extremes);
+  if (update.step.has_value()) update.moments_hash = HashMoments(update.moments, update.details);
   const int64_t bytes = BytesOf(update.moments);
   std::string id = update.id;
   writer_.Add({.id = std::move(id), .what = std::move(update), .session_done = nullptr, .commit_done = std::move(done)},

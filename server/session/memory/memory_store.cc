@@ -123,7 +123,7 @@ void MemoryStore::Delete(std::string id, std::optional<uint64_t> expected_versio
 void MemoryStore::Commit(StateUpdate update, Done<CommitResult> done) {
   if (update.cancelled != nullptr && update.cancelled()) return done(CallerGoneError());
   // Computed before the lock is taken, because everybody waits for the lock.
-  if (update.step.has_value()) update.moments_hash = HashMoments(update.moments, update.extremes);
+  if (update.step.has_value()) update.moments_hash = HashMoments(update.moments, update.details);
   const SessionLimits limits = this->limits();
   absl::StatusOr<CommitResult> result = Apply<CommitResult>(
       update.id, [&](StoredSession* stored, absl::Time now, const Totals& /*totals*/) -> absl::StatusOr<CommitResult> {

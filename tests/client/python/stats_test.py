@@ -12,7 +12,7 @@ import pytest
 
 import normd
 from normd.stats import RunningMeanStd
-from normd.stats._delta import Known, Ledger
+from normd.stats._delta import Known, Ledger, Rule
 from normd.stats._samples import Samples
 
 
@@ -110,7 +110,7 @@ def test_ranges_of_channels_are_gathered_side_by_side():
 
 
 def test_with_a_decay_every_batch_is_weighed_by_those_after_it():
-    ledger = Ledger(Known(Samples.none(1), 0), 0.5)
+    ledger = Ledger(Known(Samples.none(1), 0), Rule(decay=0.5))
     for value in (0.0, 0.0, 8.0):
         ledger.add_batch(np.array([[value]]), slice(0, 1))
     assert ledger.view().count[0] == 1.75 and ledger.view().mean[0] == pytest.approx(8 / 1.75)

@@ -377,7 +377,7 @@ TEST_F(EngineObserverTest, HearsOfPooledSteps) {
   CreateSession("bn", spec, 1);
   const auto commit = [this](double mean) {
     PooledStep step = {.session = "bn"};
-    step.parts = {{.moments = {{.count = 4, .mean = mean, .m2 = 12}}, .extremes = {}}};
+    step.parts = {{.moments = {{.count = 4, .mean = mean, .m2 = 12}}, .details = {}}};
     observed_.CommitMoments(std::move(step), [](const absl::StatusOr<PooledReply>& reply) { EXPECT_TRUE(reply.ok()); });
   };
   commit(1);

@@ -30,8 +30,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 class SampleSessionsTest : public engine_test::EngineFixture {
  protected:
-  void CreateNamed(const std::string& id, std::vector<std::string> names) {
-    Session session = session_test::NewSession(id, CountingSpec(), static_cast<int64_t>(names.size()));
+  void CreateNamed(const std::string& id, std::vector<std::string> names, const NormSpec& spec = CountingSpec()) {
+    Session session = session_test::NewSession(id, spec, static_cast<int64_t>(names.size()));
     session.channel_names = std::make_shared<const std::vector<std::string>>(std::move(names));
     std::promise<absl::Status> created;
     engine_.CreateSession(std::move(session), /*reserve=*/nullptr,
@@ -55,8 +55,8 @@ class SampleSessionsTest : public engine_test::EngineFixture {
     MomentsPart part;
     for (const double mean : means) {
       part.moments.push_back({.count = 2, .mean = mean, .m2 = 2});
-      part.extremes.min.push_back(mean - 1);
-      part.extremes.max.push_back(mean + 1);
+      part.details.extremes.min.push_back(mean - 1);
+      part.details.extremes.max.push_back(mean + 1);
     }
     step.parts.push_back(std::move(part));
     return step;
@@ -69,7 +69,7 @@ TEST_F(SampleSessionsTest, AContributionIsAnsweredWithTheMergedState) {
   CreateSession("s", CountingSpec(), 1);
   ASSERT_TRUE(Commit(StepOf("s", {2})).ok());
   PooledStep step = StepOf("s", {7});
-  step.parts.push_back({.moments = {{.count = 1, .mean = 20, .m2 = 0}}, .extremes = {.min = {20}, .max = {20}}});
+  step.parts.push_back({.moments = {{.count = 1, .mean = 20, .m2 = 0}}, .details = {{.min = {20}, .max = {20}}, {}}});
   const absl::StatusOr<PooledReply> reply = Commit(step);
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_NE(reply->session, nullptr);
@@ -87,10 +87,29 @@ TEST_F(SampleSessionsTest, PartsWithoutExtremesLeaveThemUnknown) {
   PooledStep step = StepOf("s", {2, 3});
   // A part without a sample in a channel has no say there.
   step.parts.push_back(
-      {.moments = {{.count = 2, .mean = 5, .m2 = 1}, {.count = 0, .mean = 0, .m2 = 0}}, .extremes = {}});
+      {.moments = {{.count = 2, .mean = 5, .m2 = 1}, {.count = 0, .mean = 0, .m2 = 0}}, .details = {}});
   ASSERT_TRUE(Commit(step).ok());
   EXPECT_THAT(State("s").min, ElementsAre(IsNan(), 2));
   EXPECT_THAT(State("s").max, ElementsAre(IsNan(), 4));
+}
+
+TEST_F(SampleSessionsTest, PartsOfAStepAreOneBatchWhateverTheirSamplesAre) {
+  CreateSession("s", CountingSpec({.decay = 0.5}), 2);
+  ASSERT_TRUE(Commit(StepOf("s", {2, 3})).ok());
+  PooledStep step = StepOf("s", {2, 3});  // two samples in each channel
+  step.parts.push_back({.moments = {{.count = 1.5, .mean = 5, .m2 = 1}, {.count = 0, .mean = 0, .m2 = 0}},
+                        .details = {.extremes = {}, .samples = {2, 0}}});
+  ASSERT_TRUE(Commit(step).ok());
+  EXPECT_THAT(State("s").count, ElementsAre(2 * 0.0625 + 3.5, 2 * 0.25 + 2));
+}
+
+TEST_F(SampleSessionsTest, SamplesAreMatchedByTheNamesOfTheirChannels) {
+  CreateNamed("s", {"speed", "angle"}, CountingSpec({.decay = 0.5}));
+  ASSERT_TRUE(Commit(StepOf("s", {2, 3})).ok());
+  PooledStep step = StepOf("s", {3, 2}, {"angle", "speed"});
+  step.parts[0].details.samples = {4, 2};
+  ASSERT_TRUE(Commit(step).ok());
+  EXPECT_THAT(State("s").count, ElementsAre(2 * 0.25 + 2, 2 * 0.0625 + 2));
 }
 
 TEST_F(SampleSessionsTest, ChannelsAreMatchedByTheirNames) {

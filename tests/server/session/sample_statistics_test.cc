@@ -42,11 +42,11 @@ RunningState After(const NormSpec& spec, const std::vector<std::vector<double>>&
   return state;
 }
 
-absl::Status Refusal(const Moments& moments, const Extremes& extremes = {}, int64_t channels = 2) {
+absl::Status Refusal(const Moments& moments, const SampleDetails& details = {}, int64_t channels = 2) {
   const NormSpec spec = CountingSpec();
   RunningState state = InitialState(spec, channels);
   const RunningState before = state;
-  const absl::Status status = ApplyStep(spec, channels, moments, &state, extremes).status();
+  const absl::Status status = ApplyStep(spec, channels, moments, &state, details).status();
   EXPECT_EQ(state.mean, before.mean);
   EXPECT_EQ(state.count, before.count);
   EXPECT_EQ(state.num_batches, 0);
@@ -93,6 +93,81 @@ TEST(SampleStatisticsTest, WeighLaterSamplesMoreWithDecay) {
   const RunningState state = After(CountingSpec({.decay = 0.5}), {{0}, {0}, {8}});
   EXPECT_THAT(state.count, ElementsAre(1.75));
   EXPECT_THAT(state.mean, ElementsAre(DoubleEq(8 / 1.75)));
+}
+
+// Batches as a client merges them before it sends them.
+struct Contribution {
+  Moment moment;
+  double samples = 0;
+
+  void Add(const std::vector<double>& batch, double decay) {
+    const double fading = std::pow(decay, static_cast<double>(batch.size()));
+    moment = Merge({.count = moment.count * fading, .mean = moment.mean, .m2 = moment.m2 * fading}, MomentOf(batch));
+    samples += static_cast<double>(batch.size());
+  }
+  void Send(const NormSpec& spec, RunningState* state) const {
+    ASSERT_TRUE(ApplyStep(spec, 1, {moment}, state, {.extremes = {}, .samples = {samples}}).ok());
+  }
+};
+
+TEST(SampleStatisticsTest, DecayDoesNotDependOnHowBatchesAreSent) {
+  const NormSpec spec = CountingSpec({.decay = 0.5});
+  RunningState state = InitialState(spec, 1);
+  Contribution all;
+  for (const double value : {0.0, 0.0, 8.0}) all.Add({value}, 0.5);
+  all.Send(spec, &state);
+  EXPECT_THAT(state.count, ElementsAre(1.75));
+  EXPECT_THAT(state.mean, ElementsAre(DoubleEq(8 / 1.75)));
+  Contribution more;
+  for (const double value : {1.0, 1.0}) more.Add({value}, 0.5);
+  more.Send(spec, &state);
+  EXPECT_EQ(state.count, After(spec, {{0}, {0}, {8}, {1}, {1}}).count) << "the earlier ones fade by the samples";
+}
+
+TEST(SampleStatisticsTest, DecayIsThatOfTheOracleHoweverBatchesAreSent) {
+  std::mt19937_64 random(20261128);
+  for (const double decay : {0.5, 0.9, 0.9999}) {
+    for (const size_t most_batches : {1, 2, 7, 300}) {
+      const NormSpec spec = CountingSpec({.prior_count = 1, .decay = decay});
+      RunningState state = InitialState(spec, 1);
+      SampleHistory history({.count = 1, .mean = 0, .variance = 1}, decay);
+      Contribution contribution;
+      size_t batches = 0;
+      for (int step = 0; step < 300; ++step) {
+        std::vector<double> batch(1 + random() % 5);
+        for (double& value : batch) value = std::normal_distribution<double>(3, 2)(random);
+        history.Add(batch);
+        contribution.Add(batch, decay);
+        if (++batches % most_batches != 0) continue;
+        contribution.Send(spec, &state);
+        contribution = {};
+      }
+      if (contribution.samples > 0) contribution.Send(spec, &state);
+      const SampleHistory::Statistics truth = history.Now();
+      const auto near = [](oracle::Wide value, double tolerance) {
+        const auto rounded = static_cast<double>(value);
+        return ::testing::DoubleNear(rounded, tolerance * std::abs(rounded));
+      };
+      EXPECT_THAT(state.count, ElementsAre(near(truth.count, 1e-13))) << decay << ' ' << most_batches;
+      EXPECT_THAT(state.mean, ElementsAre(near(truth.mean, 1e-13))) << decay << ' ' << most_batches;
+      EXPECT_THAT(state.m2, ElementsAre(near(truth.m2, 1e-12))) << decay << ' ' << most_batches;
+    }
+  }
+}
+
+TEST(SampleStatisticsTest, FewerSamplesThanTheirWeightsAreRefused) {
+  const Moment good = MomentOf({1, 3});
+  EXPECT_EQ(RefusedField(Refusal({good, good}, {{}, {2, 1.5}})), "moments.samples[1]");
+  EXPECT_EQ(RefusedField(Refusal({good, good}, {{}, {kNan, 2}})), "moments.samples[0]");
+  EXPECT_EQ(RefusedField(Refusal({good, good}, {{}, {2, 2e18}})), "moments.samples[1]");
+  EXPECT_EQ(RefusedField(Refusal({good, good}, {{}, {2}})), "moments.samples");
+  RunningState state = InitialState(BatchSpec(), 1);
+  EXPECT_EQ(RefusedField(ApplyStep(BatchSpec(), 1, {good}, &state, {{}, {2}}).status()), "moments.samples");
+  const NormSpec spec = CountingSpec({.decay = 0.5});
+  state = InitialState(spec, 2);
+  const Moment none = {};
+  EXPECT_TRUE(ApplyStep(spec, 2, {good, none}, &state, {{}, {2, kNan}}).ok()) << "a channel without samples";
+  EXPECT_THAT(state.count, ElementsAre(2, 0));
 }
 
 TEST(SampleStatisticsTest, DoNotDependOnHowSamplesAreGrouped) {
@@ -206,8 +281,8 @@ TEST(SampleStatisticsTest, AChannelThatHasReachedMaxCountMovesNoMore) {
 TEST(SampleStatisticsTest, ExtremesAreThoseOfAllSteps) {
   RunningState state = InitialState(CountingSpec(), 2);
   const Moments moments = {MomentOf({1, 3}), MomentOf({1, 3})};
-  ASSERT_TRUE(ApplyStep(CountingSpec(), 2, moments, &state, {.min = {1, 1}, .max = {3, 3}}).ok());
-  ASSERT_TRUE(ApplyStep(CountingSpec(), 2, moments, &state, {.min = {-1, kNan}, .max = {2, kNan}}).ok());
+  ASSERT_TRUE(ApplyStep(CountingSpec(), 2, moments, &state, {{.min = {1, 1}, .max = {3, 3}}, {}}).ok());
+  ASSERT_TRUE(ApplyStep(CountingSpec(), 2, moments, &state, {{.min = {-1, kNan}, .max = {2, kNan}}, {}}).ok());
   EXPECT_THAT(state.min, ElementsAre(-1, ::testing::IsNan()));
   EXPECT_THAT(state.max, ElementsAre(3, ::testing::IsNan()));
   ASSERT_TRUE(ApplyStep(CountingSpec(), 2, moments, &state).ok()) << "without extremes";
@@ -221,21 +296,23 @@ TEST(SampleStatisticsTest, MomentsThatNoSamplesHaveAreRefused) {
   EXPECT_EQ(RefusedField(Refusal({good, {.count = kNan, .mean = 0, .m2 = 0}})), "moments.count[1]");
   EXPECT_EQ(RefusedField(Refusal({good, {.count = kInfinity, .mean = 0, .m2 = 0}})), "moments.count[1]");
   EXPECT_EQ(RefusedField(Refusal({{.count = 2, .mean = 0, .m2 = -1}, good})), "moments.m2[0]");
-  EXPECT_EQ(RefusedField(Refusal({good, good}, {.min = {1, 4}, .max = {3, 3}})), "moments.min[1]");
-  EXPECT_EQ(RefusedField(Refusal({good, good}, {.min = {1}, .max = {3}})), "moments.min");
+  EXPECT_EQ(RefusedField(Refusal({good, good}, {{.min = {1, 4}, .max = {3, 3}}, {}})), "moments.min[1]");
+  EXPECT_EQ(RefusedField(Refusal({good, good}, {{.min = {1}, .max = {3}}, {}})), "moments.min");
 }
 
 TEST(SampleStatisticsTest, ExtremesAreRefusedWhereStepsAreWeighed) {
   RunningState state = InitialState(BatchSpec(), 1);
-  const absl::Status status = ApplyStep(BatchSpec(), 1, {MomentOf({1, 3})}, &state, {.min = {1}, .max = {3}}).status();
+  const absl::Status status =
+      ApplyStep(BatchSpec(), 1, {MomentOf({1, 3})}, &state, {{.min = {1}, .max = {3}}, {}}).status();
   EXPECT_EQ(RefusedField(status), "moments.min");
 }
 
 TEST(SampleStatisticsTest, TheHashTellsExtremesApart) {
   const Moments moments = {MomentOf({1, 3})};
   EXPECT_EQ(HashMoments(moments), HashMoments(moments, {}));
-  EXPECT_NE(HashMoments(moments), HashMoments(moments, {.min = {1}, .max = {3}}));
-  EXPECT_NE(HashMoments(moments, {.min = {1}, .max = {3}}), HashMoments(moments, {.min = {1}, .max = {4}}));
+  EXPECT_NE(HashMoments(moments), HashMoments(moments, {{.min = {1}, .max = {3}}, {}}));
+  EXPECT_NE(HashMoments(moments, {{.min = {1}, .max = {3}}, {}}), HashMoments(moments, {{.min = {1}, .max = {4}}, {}}));
+  EXPECT_NE(HashMoments(moments, {{}, {2}}), HashMoments(moments, {{}, {3}}));
 }
 
 TEST(SampleStatisticsTest, FieldsOfTheOtherWeightingAreRefused) {

@@ -183,10 +183,10 @@ TEST_P(StoreConformanceTest, SamplesAreCountedOnceAndKept) {
   ASSERT_TRUE(Create(*store_, NewSession("a", session_test::CountingSpec(), 1)).ok());
   for (const std::vector<double>& samples : {std::vector<double>{1, 3}, std::vector<double>{5, 9}}) {
     StateUpdate update = Step("a", MomentsOf(samples, 1), StepId{"actor", static_cast<uint64_t>(samples.back())});
-    update.extremes = {.min = {samples.front()}, .max = {samples.back()}};
+    update.details.extremes = {.min = {samples.front()}, .max = {samples.back()}};
     ASSERT_TRUE(Commit(*store_, update).ok());
     EXPECT_TRUE(Commit(*store_, update)->replayed);
-    update.extremes.max[0] += 1;
+    update.details.extremes.max[0] += 1;
     EXPECT_EQ(Commit(*store_, update).status().code(), absl::StatusCode::kInvalidArgument) << "other data";
   }
   ASSERT_TRUE(Import(*store_, "b", *Export(*store_, "a")).ok());

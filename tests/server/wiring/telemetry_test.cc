@@ -178,6 +178,15 @@ TEST_F(ObserverTest, CountsContributionsTheirSamplesAndTheLagOfWatchers) {
   EXPECT_DOUBLE_EQ(SeriesValue(text, "normd_watch_lag_seconds_sum"), 5e-3);
 }
 
+TEST_F(ObserverTest, CountsNoMoreSamplesThanADoubleHoldsExactly) {
+  const EngineObserver observer = MakeEngineObserver(&metrics_);
+  observer.on_step({.session = "a", .samples = 3});
+  for (int i = 0; i < 10; ++i) observer.on_step({.session = "a", .samples = 1e18});
+  const std::string text = metrics_.Text();
+  EXPECT_EQ(SeriesValue(text, "normd_contributions_total"), 11);
+  EXPECT_EQ(SeriesValue(text, "normd_samples_total"), 9007199254740992.0);
+}
+
 TEST_F(ObserverTest, CountsTheGroupsReadsAndCheckpointsOfTheStore) {
   Log log({.out = &out_}, &clock_);
   const StoreObserver observer = MakeStoreObserver(&metrics_, &log);

@@ -285,8 +285,8 @@ class BatchNorm(_Running):
 
     weighting="samples", for sessions alone: the running statistics are those of all samples that the session has seen,
     each counted once. They begin with `prior_count` samples (0) of prior_mean (0) and prior_variance (1); `decay` (1) is
-    what the weight of a sample is multiplied by for each later one; a channel that has `max_count` samples moves no
-    more. running_variance is "biased" then, unless given, and y of a training step is made with the statistics after it
+    what the weight of a sample is multiplied by for each sample of a later batch, where those of one batch weigh alike;
+    a channel whose count has reached `max_count` moves no more. running_variance is "biased" then, unless given, and y of a training step is made with the statistics after it
     (normalize_with="batch": with its own). nan_policy="skip": a NaN is no sample, and its y is NaN; the default
     "propagate" skips its channel. `momentum`, `momentum_of`, `single_value` and `accept_non_finite` have no place there.
     """

@@ -52,6 +52,7 @@ def _message_of(samples: Samples) -> normalizer_pb2.Moments:
         m2=to_tensor(finite(samples.m2)),
         min=to_tensor(finite(samples.min)),
         max=to_tensor(finite(samples.max)),
+        samples=None if samples.samples is None else to_tensor(samples.samples),
     )
 
 

@@ -16,6 +16,22 @@ from normd.stats._samples import Array, Samples
 GATHERED_ELEMENTS = 32_768
 
 
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """How the session merges a contribution: `decay` and `max_count` of its RunningStatistics."""
+
+    decay: float = 1.0
+    max_count: Optional[float] = None
+
+    def merged(self, state: Samples, contribution: Samples) -> Samples:
+        """What the server makes of both."""
+        return state.merged(self.moving(state, contribution), self.decay)
+
+    def moving(self, state: Samples, contribution: Samples) -> Samples:
+        """The contribution in the channels of the state that still move."""
+        return contribution if self.max_count is None else contribution.where(state.count < self.max_count)
+
+
 @dataclasses.dataclass
 class Known:
     """The server's state at a version."""
@@ -70,8 +86,8 @@ class Ledger:
     does, pays for reducing that one into the view. skip_nan: as of `Samples.of_all`.
     """
 
-    def __init__(self, known: Known, decay: float = 1.0, skip_nan: bool = False) -> None:
-        self._known, self._decay, self._skip_nan = known, decay, skip_nan
+    def __init__(self, known: Known, rule: Rule = Rule(), skip_nan: bool = False) -> None:
+        self._known, self._rule, self._skip_nan = known, rule, skip_nan
         self._channels = len(known.samples.count)
         self._sent: Optional[Samples] = None
         self._step: Optional[Step] = None
@@ -79,6 +95,7 @@ class Ledger:
         self._gathered = self._no_batches()  # later than `_pending`
         self._newer: Optional[Known] = None  # seen while a contribution, which it may hold, is on its way
         self._view: Optional[Samples] = None
+        self._base = known.samples  # the part of the view that the server has, or is on its way
         self._viewed = 0  # how many gathered batches are part of it
 
     @property
@@ -99,32 +116,34 @@ class Ledger:
     def view(self) -> Samples:
         """The server's state and all of the own samples."""
         if self._view is None:
-            view = self._known.samples
+            self._base = self._known.samples
             if self._sent is not None:
-                view = view.merged(self._sent, self._decay)
-            self._view = view if self._pending.is_empty else view.merged(self._pending, self._decay)
+                self._base = self._rule.merged(self._base, self._sent)
+            self._view = self._base if self._pending.is_empty else self._rule.merged(self._base, self._pending)
             self._viewed = 0
         if self._viewed < len(self._gathered):
-            view = self._view.merged(self._gathered.samples(self._viewed), self._decay)
+            # With what is pending they will be one contribution, which moves the channels that the base lets it move.
+            gathered = self._rule.moving(self._base, self._gathered.samples(self._viewed))
+            view = self._view.merged(gathered, self._rule.decay)
             self._view = view if view.each is not None else view.evened()
             self._viewed = len(self._gathered)
         return self._view
 
     def add(self, samples: Samples) -> None:
         self._reduce()
-        self._pending = self._pending.merged(samples, self._decay)
+        self._pending = self._pending.merged(samples, self._rule.decay)
         self._view = None
 
     def add_batch(self, batch: Array, where: slice) -> None:
         """Adds the samples of [N, a range of channels], which is the ledger's from now on."""
         self._gathered.add(batch, where)
         # A sample's weight depends on the batches after its own, so that these are not put together.
-        if self._decay != 1 or self._gathered.elements >= GATHERED_ELEMENTS:
+        if self._rule.decay != 1 or self._gathered.elements >= GATHERED_ELEMENTS:
             self._reduce()
 
     def emptied(self) -> "Ledger":
         """The same state of the server, and no own samples."""
-        return Ledger(self._known, self._decay, self._skip_nan)
+        return Ledger(self._known, self._rule, self._skip_nan)
 
     def _no_batches(self) -> Gathered:
         return Gathered(self._channels, self._skip_nan)
@@ -132,7 +151,7 @@ class Ledger:
     def _reduce(self) -> None:
         if not self._gathered:
             return
-        self._pending = self._pending.merged(self._gathered.samples(), self._decay)
+        self._pending = self._pending.merged(self._gathered.samples(), self._rule.decay)
         if self._viewed < len(self._gathered):
             self._view = None
         self._gathered, self._viewed = self._no_batches(), 0
@@ -145,6 +164,7 @@ class Ledger:
                 return None
             self._sent, self._step = self._pending, new_step
             self._pending = Samples.none(self._channels)
+            self._view = None  # what is added from now on is another contribution
         assert self._step is not None
         return self._sent, self._step
 
@@ -152,7 +172,7 @@ class Ledger:
         """The contribution was applied; `state`, if the server still has one, holds it."""
         if state is None:
             assert self._sent is not None
-            state = Known(self._known.samples.merged(self._sent, self._decay), self._known.version)
+            state = Known(self._rule.merged(self._known.samples, self._sent), self._known.version)
         self._sent = self._step = None
         self._known = state
         newer, self._newer = self._newer, None

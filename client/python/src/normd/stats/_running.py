@@ -13,7 +13,7 @@ from normd.errors import InvalidArgument, NotFound
 from normd.functional import default_client
 from normd.specs import BatchNorm
 from normd.stats._contributor import Contributor, known_of
-from normd.stats._delta import Ledger
+from normd.stats._delta import Ledger, Rule
 from normd.stats._samples import Array, Samples
 from normd.stats._shape import Layout, ShapeOf
 from normd.stats._snapshot import DIVISORS, Snapshot, each
@@ -86,8 +86,10 @@ class RunningMeanStd:
     prior_count: how many samples of mean 0 and variance 1 the statistics begin with. variance: "biased", or "unbiased",
     which divides by count - 1. epsilon, eps_mode: `normalize` divides by sqrt(var + epsilon), "inside_sqrt", or by
     std + epsilon, "add_to_root", or by max(std, epsilon), "clamp_root". clip: what it limits its result to. decay: what
-    the weight of a sample is multiplied by for each later one. skip_nan: NaN is no sample; without it a batch with one
-    adds nothing to its channel. flush_samples, flush_seconds: when samples are sent.
+    the weight of a sample is multiplied by for each one of a later `update`; those of one `update` weigh alike, and
+    when they are sent makes no difference. max_count: a channel whose count has reached it moves no more; the
+    contribution that reaches it counts wholly. skip_nan: NaN is no sample; without it a batch with one adds nothing to
+    its channel. flush_samples, flush_seconds: when samples are sent.
 
     `update` merges samples here, which takes microseconds, and never waits for the network; a thread sends what has
     gathered, and brings what others have sent. What is shown is the server's state with all of the own samples. While
@@ -110,6 +112,7 @@ class RunningMeanStd:
         variance: str = "biased",
         clip: Optional[float] = None,
         decay: float = 1.0,
+        max_count: Optional[float] = None,
         skip_nan: bool = False,
         flush_samples: int = FLUSH_SAMPLES,
         flush_seconds: float = FLUSH_SECONDS,
@@ -135,6 +138,7 @@ class RunningMeanStd:
             weighting="samples",
             prior_count=prior_count,
             decay=decay,
+            max_count=max_count,
             eps=epsilon,
             # What is the default stays unsaid, as other clients leave it.
             eps_mode=None if eps_mode == "inside_sqrt" else eps_mode,
@@ -143,10 +147,10 @@ class RunningMeanStd:
         service = (client or default_client())._sessions
         info = run(service.open(name, spec, channel_names=self._layout.channel_names))
         self._service = service
-        self._decay, self._skip_nan = decay, skip_nan
+        self._rule, self._skip_nan = Rule(decay, max_count), skip_nan
         self._detached: Optional[Samples] = None  # of a copy, which has no server
         self._version = info.version
-        ledger = Ledger(known_of(info), decay, skip_nan)
+        ledger = Ledger(known_of(info), self._rule, skip_nan)
         self._contributor: Optional[Contributor] = Contributor(service, name, ledger, flush_samples, flush_seconds)
 
     # ---- Adding samples
@@ -166,7 +170,7 @@ class RunningMeanStd:
             self._contributor.add(samples)
         else:
             assert self._detached is not None
-            self._detached = self._detached.merged(samples, self._decay)
+            self._detached = self._rule.merged(self._detached, samples)
 
     def _add_batch(self, rows: Array, where: slice) -> None:
         if self._contributor is not None:

@@ -36,6 +36,7 @@ class Samples:
     min: Array
     max: Array
     each: Optional[float] = None  # the count if every channel is known to have this one, which makes a merge cheap
+    samples: Optional[Array] = None  # how many samples, where decay makes count a sum of weights; None: as many as count
 
     @staticmethod
     def none(channels: int) -> "Samples":
@@ -113,7 +114,8 @@ class Samples:
         """These samples in the chosen channels, and none in the others."""
         none = Samples.none(len(self.count))
         chosen_or_none = {field: np.where(chosen, getattr(self, field), getattr(none, field)) for field in FIELDS}
-        return Samples(each=None, **chosen_or_none)
+        samples = None if self.samples is None else np.where(chosen, self.samples, 0.0)
+        return Samples(each=None, samples=samples, **chosen_or_none)
 
     def placed(self, where: slice, channels: int) -> "Samples":
         """These samples as those of some of `channels` channels."""
@@ -121,6 +123,9 @@ class Samples:
         placed = Samples(each=None, **{field: np.array(getattr(none, field)) for field in FIELDS})
         for field in FIELDS:
             getattr(placed, field)[where] = getattr(self, field)
+        if self.samples is not None:
+            placed.samples = np.zeros(channels)
+            placed.samples[where] = self.samples
         return placed
 
     @property
@@ -128,15 +133,23 @@ class Samples:
         return self.each == 0 if self.each is not None else not self.count.any()
 
     @property
+    def numbers(self) -> Array:
+        """How many samples each channel has, whatever their weights are."""
+        return self.count if self.samples is None else self.samples
+
+    @property
     def most(self) -> float:
-        """The count of the channel that has most."""
-        return self.each if self.each is not None else float(self.count.max())
+        """How many samples the channel has that has most."""
+        return self.each if self.each is not None and self.samples is None else float(self.numbers.max())
 
     def merged(self, later: "Samples", decay: float = 1.0) -> "Samples":
-        """These samples and later ones; `decay` is what each later sample multiplies the weight of these by."""
+        """These samples and a later batch, or several that were merged with this decay.
+
+        `decay` is what each later sample multiplies the weight of these by; the samples of one batch weigh alike.
+        """
         if self.each and later.each and decay == 1:
             return self._merged_evenly(self.each, later, later.each)
-        fading = 1.0 if decay == 1 else decay**later.count
+        fading = 1.0 if decay == 1 else decay**later.numbers
         count = self.count * fading
         total = count + later.count
         share = np.divide(later.count, total, out=np.zeros_like(total), where=total > 0)
@@ -144,7 +157,9 @@ class Samples:
         delta = np.where(count > 0, later.mean - self.mean, 0.0)
         mean = np.where(count > 0, self.mean + delta * share, np.where(later.count > 0, later.mean, self.mean))
         m2 = self.m2 * fading + later.m2 + delta * delta * count * share
-        return Samples(total, mean, m2, np.minimum(self.min, later.min), np.maximum(self.max, later.max))
+        samples = None if decay == 1 else self.numbers + later.numbers
+        low, high = np.minimum(self.min, later.min), np.maximum(self.max, later.max)
+        return Samples(total, mean, m2, low, high, samples=samples)
 
     def _merged_evenly(self, count: float, later: "Samples", later_count: float) -> "Samples":
         """`merged` where all channels have these counts, none of which is 0."""
