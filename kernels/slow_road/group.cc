@@ -294,7 +294,7 @@ double SlowGroup::NearestExactly(const Format& format, const Element& element, c
   if (side == 0) {
     if (bias.sign() != 0) return 0;  // w * n = -b
     // A zero: +0 for an element that equals the mean, the sign of the element where nothing is subtracted.
-    const double n = centred.sign() != 0 ? centred.sign() : formula_.centred() ? 0.0 : element.x;
+    const double n = centred.sign() != 0 ? centred.sign() : formula_.centred() ? 0.0 : element.x + formula_.scale * element.r;
     return std::copysign(0.0, n) * std::copysign(1.0, affine.weight.hi) + affine.bias;
   }
   const auto beside = [&](const Dyadic& magnitude) {

@@ -1,14 +1,17 @@
 // exact-4 in the making: y of EXACT rounded to the nearest value, by whichever rung of the ladder decides an element.
 #include <cstring>
+#include <iostream>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/methods.h"
 #include "tests/kernels/cases.h"
+#include "tests/support/boundary_rows.h"
 #include "tests/support/case.h"
 #include "tests/support/compare.h"
 #include "tests/support/constants.h"
@@ -88,6 +91,32 @@ TEST_P(NearestRoundingTest, GivesTheSameBytesWhicheverRungDecides) {
 
 INSTANTIATE_TEST_SUITE_P(Methods, NearestRoundingTest, testing::ValuesIn(kAllMethods),
                          [](const auto& method) { return std::string(Info(method.param).name); });
+
+// Rows with a hundred elements at the middles: a bound that is too small rounds one of them to the wrong side. How many
+// rows a backend gets wrong.
+std::vector<std::string> WrongRows(double bound_factor) {
+  const std::unique_ptr<Backend> backend = NearestBackend(bound_factor, false);
+  std::vector<std::string> wrong;
+  for (const BoundaryRow& row : BoundaryRows(TestSeed())) {
+    const absl::StatusOr<Outputs> got = RunCase(*backend, row.c, row.data);
+    EXPECT_TRUE(got.ok()) << row.Name();
+    if (!got.ok()) continue;
+    const oracle::NearestResult want = oracle::Nearest(OracleSpec(row.c), OracleInput(row.c, row.data));
+    const std::string first = NotNearest(OracleType(row.c.dtype), got->y, want.y);
+    if (!first.empty()) wrong.push_back(row.Name() + ": " + first);
+  }
+  return wrong;
+}
+
+TEST(NearestBoundaryTest, DecidesElementsAtTheMiddles) { EXPECT_THAT(WrongRows(1), testing::IsEmpty()); }
+
+// The same rows without a bound, and with one that is 64 times too small: the rows are worth something.
+TEST(NearestBoundaryTest, FindsABoundThatIsTooSmall) {
+  EXPECT_GT(WrongRows(0).size(), 4u);
+  EXPECT_GT(WrongRows(0x1p-6).size(), 0u);
+  for (const std::string& row : WrongRows(0x1p-6)) std::cout << row << "\n";
+  for (const std::string& row : WrongRows(0)) std::cout << "0: " << row << "\n";
+}
 
 }  // namespace
 }  // namespace normd
