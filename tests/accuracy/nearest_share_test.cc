@@ -20,7 +20,7 @@ constexpr const char* kWhySkipped = "this build's kernels are exact-3, which is 
 void ExpectNoneWrong(const Shares& shares, const std::string& name) {
   for (size_t i = 0; i < kReturnedCount; ++i) {
     const Share& share = shares.returned[i];
-    EXPECT_EQ(share.wrong, 0) << name << ": of " << share.of << " of output " << i << ", first " << share.example;
+    EXPECT_EQ(share.wrong, 0) << name << ": results of kind " << i << " of " << share.of << ", first " << share.example;
   }
 }
 
