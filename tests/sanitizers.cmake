@@ -42,8 +42,9 @@ endfunction()
 # Hashes, distances from the oracle, and equalities between methods: of calls that InvarianceTest makes, too, cut in
 # every way that they can be.
 normd_leave_out(address kernels GoldenTest.* */AccuracyTest.* */IdentitiesTest.*)
-# The oracle and the comparison are code of the tests.
+# The oracles, the comparison and the rows for them are code of the tests.
 normd_leave_out(address kernels OracleTest.* OracleStateTest.* WideTest.* AccuracyComparisonTest.*)
+normd_leave_out(address kernels NearestTest.* NearestStateTest.* BoundaryRowsTest.*)
 # Of the emulated GPUs the newest has ways of its own (clusters), and 8.9 has those of 8.0.
 normd_leave_out(address device */DeviceShapesTest.*/sm_89)
 

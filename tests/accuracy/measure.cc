@@ -36,7 +36,7 @@ void Worst::Add(const Worst& other) {
   name = other.name;
 }
 
-Worst Measure(Backend& backend, const Case& c, const CaseData& data) {
+Worst Measure(Backend& backend, const Case& c, const CaseData& data, Shares* shares) {
   const NormPlan plan = OrDie(PlanOf(c), c);
   const Outputs got = OrDie(RunCase(backend, c, data), c);
   const oracle::Result want = oracle::Compute(OracleSpec(c), OracleInput(c, data));
@@ -47,6 +47,7 @@ Worst Measure(Backend& backend, const Case& c, const CaseData& data) {
     ++worst.elements;
     worst.ulp = std::max(worst.ulp, error);
   }
+  if (shares != nullptr && plan.precision == Precision::kExact) shares->Add(WronglyRounded(c, data, got));
   return worst;
 }
 

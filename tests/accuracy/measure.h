@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "tests/accuracy/nearest_share.h"
 #include "tests/support/case.h"
 
 namespace normd::accuracy {
@@ -22,8 +23,9 @@ struct Worst {
   bool Within() const { return ulp <= bound; }
 };
 
-// Runs the case; elements of which nothing is promised do not count. Exits on a case that does not run.
-Worst Measure(Backend& backend, const Case& c, const CaseData& data);
+// Runs the case; elements of which nothing is promised do not count. Exits on a case that does not run. Adds to
+// `shares`, if there is one, what is wrongly rounded; that is not asked of FAST.
+Worst Measure(Backend& backend, const Case& c, const CaseData& data, Shares* shares = nullptr);
 
 // The errors of y in ulp at |y| itself, where the promise looks at max(|y|, ...).
 struct OwnUlp {

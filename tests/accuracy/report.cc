@@ -1,8 +1,10 @@
 // Prints the tables of kernels/README.md's section "Accuracy": the greatest error of every method, dtype and precision
-// over the case list and the sweeps; by conditioning; RMSNorm beside LayerNorm; where the ways of elements meet; a
-// batch's statistics beside the whole group's.
+// over the case list and the sweeps; by conditioning; how much of EXACT is wrongly rounded, there and in rows that are
+// hard to round; RMSNorm beside LayerNorm; where the ways of elements meet; a batch's statistics beside the whole
+// group's.
 //   accuracy_report [--quick] [--check]
-// --quick: a sixteenth of the cases and a quarter of the sweeps. --check: exit status 1 when a bound does not hold.
+// --quick: a sixteenth of the cases and a quarter of the sweeps. --check: exit status 1 when a bound does not hold, or
+// a result is wrongly rounded by kernels that promise none.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -18,8 +20,10 @@
 #include "kernels/methods.h"
 #include "tests/accuracy/forms.h"
 #include "tests/accuracy/measure.h"
+#include "tests/accuracy/nearest_share.h"
 #include "tests/accuracy/sweep.h"
 #include "tests/kernels/cases.h"
+#include "tests/support/boundary_rows.h"
 #include "tests/support/run_case.h"
 
 namespace normd::accuracy {
@@ -50,11 +54,24 @@ struct Row {
   Worst columns[kColumnCount];
 };
 
+// The columns of EXACT are the first.
+constexpr size_t kExactColumns = 4;
+
+struct ShareRow {
+  Shares columns[kExactColumns];
+};
+
 struct Tables {
   std::map<Method, Row> methods;
   std::map<double, Row> conditions;  // mean / deviation
+  std::map<Method, ShareRow> shares;
 
   void Add(const Worst& worst, const Case& c) { methods[c.spec.method()].columns[ColumnOf(c)].Add(worst); }
+  // Where to count what is wrongly rounded.
+  Shares* SharesOf(const Case& c) {
+    const size_t column = ColumnOf(c);
+    return column < kExactColumns ? &shares[c.spec.method()].columns[column] : nullptr;
+  }
 };
 
 std::string Cell(const Worst& worst) {
@@ -95,7 +112,7 @@ void MeasureCases(Backend& backend, size_t stride, Tables* tables) {
   const std::vector<Case> all = cases::All();
   for (size_t i = 0; i < all.size(); i += stride) {
     const absl::StatusOr<NormPlan> plan = PlanOf(all[i]);
-    tables->Add(Measure(backend, all[i], MakeData(all[i], *plan, 0)), all[i]);
+    tables->Add(Measure(backend, all[i], MakeData(all[i], *plan, 0), tables->SharesOf(all[i])), all[i]);
   }
 }
 
@@ -107,12 +124,87 @@ void MeasureSweeps(Backend& backend, size_t stride, Tables* tables) {
         Case c = samples[i].c;
         if (a.precision == Precision::kFast && !cases::HasFast(c)) continue;
         c.options.precision = a.precision;
-        const Worst worst = Measure(backend, c, samples[i].data);
+        const Worst worst = Measure(backend, c, samples[i].data, tables->SharesOf(c));
         tables->Add(worst, c);
         if (conditioning) tables->conditions[samples[i].at].columns[ColumnOf(c)].Add(worst);
       }
     }
   }
+}
+
+void PrintShareRow(const std::string& first, const Share (&columns)[kExactColumns]) {
+  std::string text = "| " + first + " |";
+  for (const Share& share : columns) {
+    text += share.of == 0 ? " |" : Concat(" ", share.wrong, " of ", share.of, " |");
+  }
+  std::printf("%s\n", text.c_str());
+}
+
+void PrintShareHead(const char* first) {
+  std::printf("| %s | f32 | f16 | bf16 | f64 |\n|---|---|---|---|---|\n", first);
+}
+
+// Whether nothing is wrongly rounded.
+bool PrintShares(const std::map<Method, ShareRow>& shares) {
+  std::printf("\nWrongly rounded elements of y, EXACT:\n\n");
+  PrintShareHead("method");
+  ShareRow all;
+  for (const auto& [method, row] : shares) {
+    Share y[kExactColumns];
+    for (size_t i = 0; i < kExactColumns; ++i) {
+      y[i] = row.columns[i][Returned::kY];
+      all.columns[i].Add(row.columns[i]);
+    }
+    PrintShareRow(std::string(Info(method).title), y);
+  }
+  std::printf("\nWrongly rounded results, EXACT, all methods:\n\n");
+  PrintShareHead("result");
+  constexpr const char* kNames[kReturnedCount] = {"y", "h", "MEAN", "INV_STD", "moments: mean, M2"};
+  int64_t wrong = 0;
+  for (size_t what = 0; what < kReturnedCount; ++what) {
+    Share columns[kExactColumns];
+    for (size_t i = 0; i < kExactColumns; ++i) columns[i] = all.columns[i].returned[what];
+    for (const Share& share : columns) wrong += share.wrong;
+    PrintShareRow(kNames[what], columns);
+  }
+  return wrong == 0;
+}
+
+// The first case of every method, dtype and result that is wrongly rounded though the kernels promise that none is.
+void PrintExamples(const std::map<Method, ShareRow>& shares) {
+  std::printf("wrongly rounded: results of kernels that promise the nearest\n");
+  for (const auto& [method, row] : shares) {
+    for (const Shares& column : row.columns) {
+      for (const Share& share : column.returned) {
+        if (share.wrong > 0) std::printf("wrongly rounded: %s\n", share.example.c_str());
+      }
+    }
+  }
+}
+
+// Rows that are hard to round, of a seed. Whether nothing is wrongly rounded.
+bool PrintBoundaryRows(Backend& backend) {
+  std::map<std::string, ShareRow> forms;
+  for (const BoundaryRow& row : BoundaryRows(1)) {
+    std::string form(Info(row.c.spec.method()).title);
+    if (row.c.spec.layout() == Layout::kChannelsLast) form += ", channels last";
+    if (row.c.weight.has_value() || row.c.bias.has_value()) form += ",";
+    if (row.c.weight.has_value()) form += " w";
+    if (row.c.bias.has_value()) form += " b";
+    Measure(backend, row.c, row.data, &forms[form].columns[ColumnOf(row.c)]);
+  }
+  std::printf("\nWrongly rounded elements of y in boundary rows, EXACT:\n\n");
+  PrintShareHead("rows");
+  int64_t wrong = 0;
+  for (const auto& [form, row] : forms) {
+    Share y[kExactColumns];
+    for (size_t i = 0; i < kExactColumns; ++i) {
+      y[i] = row.columns[i][Returned::kY];
+      wrong += y[i].wrong;
+    }
+    PrintShareRow(form, y);
+  }
+  return wrong == 0;
 }
 
 void PrintRmsBesideLayer(Backend& backend, int64_t rows) {
@@ -202,6 +294,8 @@ int Main(bool quick, bool check) {
     std::snprintf(text, sizeof(text), "%g", condition);
     PrintRow(text, row);
   }
+  const bool nearest = PrintShares(tables.shares);
+  const bool on_boundaries = PrintBoundaryRows(*backend);
   PrintRmsBesideLayer(*backend, quick ? 4 : 64);
   const bool forms = PrintForms(quick ? 30 : 3000);
   const bool statistics = PrintBatchStatistics(*backend, quick ? 1024 : 8192);
@@ -215,9 +309,11 @@ int Main(bool quick, bool check) {
   }
   if (!forms) std::printf("beyond the bound: where ways of calculating elements meet\n");
   if (!statistics) std::printf("beyond expectation: the statistics of batches\n");
+  const bool wrongly_rounded = kNearestExpected && (!nearest || !on_boundaries);
+  if (wrongly_rounded) PrintExamples(tables.shares);
   std::printf("bounds: %lld elements judged, %d of method and dtype beyond\n", static_cast<long long>(elements),
               faults);
-  return check && (faults > 0 || !forms || !statistics || elements == 0) ? 1 : 0;
+  return check && (faults > 0 || wrongly_rounded || !forms || !statistics || elements == 0) ? 1 : 0;
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 # Builds Release and prints the tables of kernels/README.md's section "Accuracy".
 #   tests/accuracy/run.sh [--quick] [--check] [--max_isa=ISA] [--build-dir DIR]
 # --quick      a part of the cases: what CTest runs.
-# --check      exit status 1 when an error is beyond its bound.
+# --check      exit status 1 when an error is beyond its bound, or a result is wrongly rounded where none may be.
 # --max_isa    the instruction set, as normd's option of this name.
 # --build-dir  where to build, build/release by default.
 # The table of well-known wrong answers needs PyTorch and ONNX Runtime: tests/accuracy/known_answers.py.

@@ -204,6 +204,30 @@ TEST(NearestTest, EveryCaseIsWithinHalfAnUlpOfTheOracle) {
   EXPECT_GT(elements, 1000000u);
 }
 
+// Without parameters the spec gives the normalised value; the steps after it are those of a type T in 113 bits.
+TEST(NearestTest, CastThenAffineIsTheNearestNormalisedValueAndThenStepsInT) {
+  size_t elements = 0;
+  for (const Case& c : cases::All()) {
+    const Spec spec = OracleSpec(c);
+    if (!spec.cast_then_affine || c.options.precision == Precision::kFast) continue;
+    const Input input = OracleInput(c, DataOf(c));
+    const Geometry geometry(spec, input);
+    Input alone = input;
+    alone.weight.clear();
+    alone.bias.clear();
+    const Bits normalised = Nearest(spec, alone).y, got = Nearest(spec, input).y;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const auto at = static_cast<size_t>(geometry.ParameterOf(geometry.IndexOf(static_cast<int64_t>(i))));
+      Wide y = Decode(input.type, normalised[i]);
+      if (!input.weight.empty()) y = Round(input.type, y * (input.weight[at] + Wide(spec.weight_offset)));
+      if (!input.bias.empty()) y = Round(input.type, AddToOdd(y, input.bias[at]));
+      ASSERT_TRUE(IsNearest(input.type, got[i], Encode(input.type, y))) << c.Name() << " y[" << i << "]";
+    }
+    elements += got.size();
+  }
+  EXPECT_GT(elements, 10000u);
+}
+
 // ---- Beside 2,600 bits ----
 
 constexpr int kBits = 2600;

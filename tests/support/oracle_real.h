@@ -1,6 +1,7 @@
 // A real number that is known exactly but has no finite digits, a / (r + q^(1/p)) + b of dyadic a, r, q and b, and its
 // rounding to a type. Everything is decided by comparing whole numbers: no tolerance, no working precision. Every
-// result of normd is such a number. Includes nothing of kernels/. Plain values; Real borrows its divisor.
+// result that the exact oracle decides is such a number. Includes nothing of kernels/. Plain values; Real borrows its
+// divisor.
 #ifndef NORMD_TESTS_SUPPORT_ORACLE_REAL_H_
 #define NORMD_TESTS_SUPPORT_ORACLE_REAL_H_
 
