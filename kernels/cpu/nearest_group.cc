@@ -124,6 +124,23 @@ slow_road::Affine NearestGroups::AffineOf(int64_t r0, int64_t k1, int64_t r1) co
   return affine;
 }
 
+void NearestGroups::StoreGroup(int64_t k1) {
+  const Job& job = run_.job;
+  const int64_t group = k0_ * run_.plan.keep1 + k1;
+  const DType dtype = run_.plan.StatisticsDType();
+  const slow_road::Format format = slow_road::FormatOf(dtype);
+  const auto store = [&](double value, void* to) {
+    ConvertFromF64(&value, 1, dtype, static_cast<char*>(to) + group * SizeOf(dtype));
+  };
+  const std::lock_guard<std::mutex> lock(mutex_);
+  slow_road::SlowGroup& slow = At(k1);
+  if (job.mean != nullptr) store(slow.NearestMean(format), job.mean);
+  if (job.inverse_std != nullptr) store(slow.NearestInverse(format), job.inverse_std);
+  if (job.moments == nullptr || run_.plan.given_statistics) return;
+  job.moments[group] = {static_cast<double>(run_.counted), slow.NearestMean(slow_road::FormatOf(DType::kF64)),
+                        slow.NearestM2()};
+}
+
 void NearestGroups::Decide(int64_t r0, int64_t k1, int64_t r1, double x) {
   const slow_road::Format format = slow_road::FormatOf(run_.plan.dtype);
   const slow_road::Affine affine = AffineOf(r0, k1, r1);

@@ -38,6 +38,8 @@ class NearestGroups {
 
   // Writes y of element (k0, r0, k1, r1), whose value is `x`. REQUIRES: its group is finite, see GroupBound.
   void Decide(int64_t r0, int64_t k1, int64_t r1, double x);
+  // Run::StoreGroup of group (k0, k1), each output the nearest value. REQUIRES: as Decide.
+  void StoreGroup(int64_t k1);
 
  private:
   // Reads the elements of a group that count.

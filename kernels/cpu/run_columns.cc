@@ -96,6 +96,9 @@ class ColumnTile {
         result = run_.FinishEmpty();
       }
       run_.StoreGroup(first_group_ + group, result);
+      if (run_.nearest.on && run_.StoresGroups() && GroupBound(run_, {}, result).is_finite) {
+        NearestGroups(run_, first_group_ / plan_.keep1, first_k1_ + group, 1).StoreGroup(first_k1_ + group);
+      }
       if (run_.is_16bit() && !run_.nearest.on) Calculate16BitInF32(&result);
       Spread(group, result);
     }

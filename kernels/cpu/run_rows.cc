@@ -34,6 +34,7 @@ class RowGroup {
       result = Sum(split);
     }
     run_.StoreGroup(group_, result);
+    if (run_.nearest.on && run_.StoresGroups() && GroupBound(run_, {}, result).is_finite) nearest_->StoreGroup(k1_);
     if (run_.is_16bit() && !run_.nearest.on) Calculate16BitInF32(&result);
     return result;
   }

@@ -58,18 +58,42 @@ void AddValue(double value, SumOfValues* sum, SumOfSquares* squares) {
 
 double WithSign(int64_t index, const Format& format, double sign) { return std::copysign(format.Value(index), sign); }
 
-// The value of `format` nearest to `exact`, ties to even; `zero` if that is 0.
-double RoundExactly(const Format& format, const Dyadic& exact, double zero) {
-  if (exact.sign() == 0) return zero;
-  const Dyadic magnitude = exact.Magnitude();
-  int64_t low = 0, high = format.Infinity();
-  if (Compare(magnitude, format.Exactly(high)) >= 0) return WithSign(high, format, exact.sign());
+// The nearest value to a positive number. `beside` tells the sign of the number less a dyadic one. The search begins at
+// the value `guess`, which costs least where it is the one below the number.
+struct Found {
+  int64_t index = 0;
+  bool is_tie = false;
+};
+template <typename Beside>
+Found FindNearest(const Format& format, int64_t guess, Beside beside) {
+  const int64_t infinity = format.Infinity();
+  const auto reaches = [&](int64_t index) { return beside(format.Exactly(index)) >= 0; };
+  int64_t low = std::clamp<int64_t>(guess, 0, infinity - 1);
+  int64_t high = low + 1;
+  for (int64_t step = 1; low > 0 && !reaches(low); step = std::min(2 * step, infinity / 2)) {
+    high = low;
+    low -= std::min(step, low);
+  }
+  for (int64_t step = 1; high < infinity && reaches(high); step = std::min(2 * step, infinity / 2)) {
+    low = high;
+    high += std::min(step, infinity - high);
+  }
+  if (high == infinity && reaches(infinity)) return {infinity, false};
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;
-    (Compare(magnitude, format.Exactly(middle)) >= 0 ? low : high) = middle;
+    (reaches(middle) ? low : high) = middle;
   }
-  const int beyond = Compare(magnitude, format.Middle(low));
-  return WithSign(beyond > 0 || (beyond == 0 && low % 2 != 0) ? high : low, format, exact.sign());
+  const int beyond = beside(format.Middle(low));
+  return {beyond > 0 || (beyond == 0 && low % 2 != 0) ? low + 1 : low, beyond == 0};
+}
+
+// The value of `format` nearest to numerator / denominator, which is positive, near `guess`; `zero` if that is 0.
+double RoundRatio(const Format& format, const Dyadic& numerator, const Dyadic& denominator, double guess, double zero) {
+  if (numerator.sign() == 0) return zero;
+  const Dyadic magnitude = numerator.Magnitude();
+  const int64_t start = std::isfinite(guess) ? format.IndexBelow(std::abs(guess)) : 0;
+  const Found found = FindNearest(format, start, [&](const Dyadic& m) { return Compare(magnitude, m * denominator); });
+  return WithSign(found.index, format, numerator.sign());
 }
 
 }  // namespace
@@ -77,9 +101,12 @@ double RoundExactly(const Format& format, const Dyadic& exact, double zero) {
 double ApplyIn(const Format& format, double n, const Affine& affine) {
   if (!std::isfinite(n)) return n * affine.weight.hi + affine.bias;
   const Dyadic product = Dyadic(n) * (Dyadic(affine.weight.hi) + Dyadic(affine.weight.lo));
-  const double scaled = RoundExactly(format, product, n * affine.weight.hi);
+  const Dyadic one = Dyadic::Integer(1);
+  const double rough = n * affine.weight.hi;
+  const double scaled = RoundRatio(format, product, one, rough, rough);
   if (!std::isfinite(scaled)) return scaled + affine.bias;
-  return RoundExactly(format, Dyadic(scaled) + Dyadic(affine.bias), scaled + affine.bias);
+  const double sum = scaled + affine.bias;
+  return RoundRatio(format, Dyadic(scaled) + Dyadic(affine.bias), one, sum, sum);
 }
 
 DoublePair SlowGroup::ValueOf(const Element& element) const {
@@ -152,6 +179,8 @@ SlowGroup::PairStatistics SlowGroup::SumPairs() const {
     if (formula_.centred() || formula_.statistic == Statistic::kMeanSquare) value = Divide(value, count);
     if (formula_.centred()) spread = std::sqrt(value.hi);
   }
+  const bool divides = formula_.centred() || formula_.statistic == Statistic::kMeanSquare;
+  result.m2 = value.hi * (divides && !formula_.is_given ? static_cast<double>(formula_.counted) : 1);
   const DoublePair divisor = PairDivisor(value);
   result.inverse = Reciprocal(divisor);
   // Products of numbers in these ranges have all their digits.
@@ -263,6 +292,7 @@ SlowGroup::ExactStatistics SlowGroup::SumExactly() const {
     const Dyadic least = squared * eps * eps;
     s.q = Compare(value, least) < 0 ? least : value;
   }
+  s.m2 = is_root ? root : value;
   s.divisor_is_zero = s.r.sign() == 0 && s.q.sign() == 0;
   return s;
 }
@@ -294,26 +324,37 @@ double SlowGroup::NearestExactly(const Format& format, const Element& element, c
   if (side == 0) {
     if (bias.sign() != 0) return 0;  // w * n = -b
     // A zero: +0 for an element that equals the mean, the sign of the element where nothing is subtracted.
-    const double n = centred.sign() != 0 ? centred.sign() : formula_.centred() ? 0.0 : element.x + formula_.scale * element.r;
+    const double n = centred.sign() != 0  ? centred.sign()
+                     : formula_.centred() ? 0.0
+                                          : element.x + formula_.scale * element.r;
     return std::copysign(0.0, n) * std::copysign(1.0, affine.weight.hi) + affine.bias;
   }
   const auto beside = [&](const Dyadic& magnitude) {
     return side * SignBeside(product, bias, side > 0 ? magnitude : magnitude.Negated());
   };
-  int64_t low = near;
-  if (near < 0) {  // nothing is known but the sign
-    low = 0;
-    int64_t high = format.Infinity();
-    if (beside(format.Exactly(high)) >= 0) return WithSign(high, format, side);
-    while (high - low > 1) {
-      const int64_t middle = low + (high - low) / 2;
-      (beside(format.Exactly(middle)) >= 0 ? low : high) = middle;
-    }
-  }
-  const int beyond = beside(format.Middle(low));
-  if (beyond == 0) ++rungs_.ties;
-  const bool up = beyond > 0 || (beyond == 0 && low % 2 != 0);
-  return WithSign(up ? low + 1 : low, format, side);
+  const Found found = FindNearest(format, near, beside);
+  if (found.is_tie) ++rungs_.ties;
+  return WithSign(found.index, format, side);
+}
+
+double SlowGroup::NearestMean(const Format& format) {
+  if (!formula_.centred()) return 0;
+  const ExactStatistics& s = Exact();
+  return RoundRatio(format, s.sum, s.count, Pairs().mean.hi, 0);
+}
+
+double SlowGroup::NearestInverse(const Format& format) {
+  const ExactStatistics& s = Exact();
+  if (s.divisor_is_zero) return std::numeric_limits<double>::infinity();
+  const double guess = Pairs().inverse.hi;
+  const int64_t start = std::isfinite(guess) ? format.IndexBelow(guess) : 0;
+  const Found found = FindNearest(format, start, [&](const Dyadic& m) { return SignBeside(s.count, Dyadic(), m); });
+  return format.Value(found.index);
+}
+
+double SlowGroup::NearestM2() {
+  const ExactStatistics& s = Exact();
+  return RoundRatio(FormatOf(DType::kF64), s.m2, s.count, Pairs().m2, 0);
 }
 
 double SlowGroup::Nearest(const Format& format, const Element& element, const Affine& affine) {

@@ -82,6 +82,12 @@ class SlowGroup {
   // Overflow gives Inf. NaN if D is 0. REQUIRES: the element, w and b are finite.
   double Nearest(const Format& format, const Element& element, const Affine& affine);
 
+  // The values nearest to the mean (0 where none is subtracted), to 1 / D (Inf if D is 0), and, in f64, to the sum of
+  // squares about the mean, about 0, or the norm.
+  double NearestMean(const Format& format);
+  double NearestInverse(const Format& format);
+  double NearestM2();
+
   const Rungs& rungs() const { return rungs_; }
 
  private:
@@ -95,11 +101,13 @@ class SlowGroup {
     bool usable = false;
     DoublePair mean, inverse;
     double mean_error = 0;  // of mean / D
+    double m2 = 0;          // where a search begins
   };
   // The statistics as exact numbers: the centred element is (count * element - sum) / count.
   struct ExactStatistics {
     Dyadic count, sum;
     Dyadic r, q, k;  // D = r + sqrt(q / k); `r` and the root are multiplied by `count`
+    Dyadic m2;       // times `count`
     bool divisor_is_zero = false;
   };
 
