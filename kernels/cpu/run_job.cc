@@ -91,7 +91,9 @@ class ResidualStream {
       const ResidualSum sum = {x.At(begin), r.At(begin), job.residual_scale, n};
       if (!keep_wide) return AddResidualRounded(sum, h);
       AddResidualWide(sum, hi + begin, lo == nullptr ? nullptr : lo + begin);
-      if (h != nullptr) ConvertFromF64(hi + begin, n, plan.dtype, h);  // the wide stream, rounded once
+      if (h == nullptr) return;
+      if (run.nearest.on) return AddResidualRounded(sum, h);
+      ConvertFromF64(hi + begin, n, plan.dtype, h);  // the wide stream, rounded once more
     });
     stream_ = keep_wide ? Elements{DType::kF64, hi, lo} : Elements{plan.dtype, rounded, nullptr};
   }
