@@ -115,7 +115,7 @@ TEST(SlowGroupTest, RoundsTheStatisticsThemselves) {
   GroupOf layer(About(Statistic::kMeanVariance, 0), {{1}, {2}, {4}});
   EXPECT_EQ(layer.group().NearestMean(FormatOf(DType::kF64)), 7.0 / 3);
   EXPECT_EQ(layer.group().NearestMean(kF32), 7.0f / 3);
-  EXPECT_EQ(layer.group().NearestM2(), 14.0 / 3);                 // 21 - 49/3
+  EXPECT_EQ(layer.group().NearestM2(), 14.0 / 3);                    // 21 - 49/3
   EXPECT_EQ(layer.group().NearestInverse(kF32), 0.80178372573727f);  // sqrt(9/14) = 0.80178...
 }
 
