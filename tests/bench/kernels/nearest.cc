@@ -38,7 +38,8 @@ void AddRow(const Workload& workload, const Candidates& candidates, KernelCompar
 
 }  // namespace
 
-void MeasureNearest(const std::vector<Workload>& workloads, KernelComparison* comparison, Report* report) {
+void MeasureNearest(const std::vector<Workload>& workloads, bool hardest, KernelComparison* comparison,
+                    Report* report) {
   Candidates candidates;
   candidates.push_back(MakeNormd(Precision::kExact));
   candidates.push_back(MakeNearest());
@@ -47,6 +48,7 @@ void MeasureNearest(const std::vector<Workload>& workloads, KernelComparison* co
   for (const Workload& workload : workloads) {
     if (workload.IsRows() && workload.regime != Regime::kBetween) AddRow(workload, candidates, comparison, report);
   }
+  if (!hardest) return;
   report->Table("ns an element, one thread: the hardest rows", columns);
   for (const Workload& workload : HardRows()) AddRow(workload, candidates, comparison, report);
 }
