@@ -39,6 +39,7 @@ struct Narrowness<F16> {
 // The numbers of one vector of elements.
 struct NearestLanes {
   V shift, delta, inverse, fixed, relative;
+  V rounding;  // of y, see kRoundingOfY
   V weight, bias;
 };
 
@@ -83,12 +84,19 @@ HWY_INLINE M IsDoubtful(T /*tag*/, V y, V product, const NearestLanes& lanes) {
   const auto above = hn::AndNot(hn::Set(du, kLow), hn::BitCast(du, y));
   const V middle = hn::BitCast(d, hn::Or(above, hn::Set(du, kHalf)));
   const V distance = hn::Abs(hn::Sub(y, middle));
-  const M near = hn::Le(distance, Fma(hn::Abs(product), lanes.relative, lanes.fixed));
-  // The middles of subnormal values lie elsewhere.
   const V magnitude = hn::Abs(y);
+  const V rounding = hn::Mul(magnitude, lanes.rounding);
+  const V bound = hn::Add(rounding, Fma(hn::Abs(product), lanes.relative, lanes.fixed));
+  const M near = hn::Le(distance, bound);
   const M small =
       hn::And(hn::Lt(magnitude, Set(std::ldexp(1.0, Narrowness<T>::kMinExponent))), hn::Gt(magnitude, Zero()));
-  return hn::Or(near, small);
+  if (HWY_LIKELY(hn::AllFalse(d, small))) return near;
+  // The middles of subnormal values are the odd multiples of half an ulp of theirs.
+  constexpr int kUlp = Narrowness<T>::kMinExponent - Narrowness<T>::kBits + 1;
+  const V c = Set(std::ldexp(1.5, kUlp + 52));
+  const V from_value = hn::Abs(hn::Sub(magnitude, hn::Sub(hn::Add(magnitude, c), c)));
+  const V from_middle = hn::Sub(Set(std::ldexp(1.0, kUlp - 1)), from_value);
+  return hn::Or(hn::And(small, hn::Le(from_middle, bound)), hn::AndNot(small, near));
 }
 
 // One vector of y before it is rounded to T, or, for CAST_THEN_AFFINE, after it.
@@ -145,7 +153,10 @@ HWY_INLINE void ApplyNearestColumns(T tag, const NearestSpan& span, int64_t posi
     if constexpr (kParametersPerColumn) LoadParameters<true>(span, 0, column, count, &lanes);
     const V value = LoadUpTo(tag, x + column, count);
     M doubtful;
-    StoreUpTo(tag, NearestValue<kCentring, kOrder>(tag, value, lanes, &doubtful), y + column, count);
+    V rounded = NearestValue<kCentring, kOrder>(tag, value, lanes, &doubtful);
+    // StoreUpTo rounds 16-bit elements to f32 first: twice, unless they have been rounded.
+    if constexpr (!std::is_same_v<T, F32>) rounded = RoundTo(tag, rounded);
+    StoreUpTo(tag, rounded, y + column, count);
     if (HWY_UNLIKELY(!hn::AllFalse(d, doubtful))) reporter->Add(doubtful, value, position, column, count);
   }
 }
@@ -154,6 +165,7 @@ template <bool kStatisticsPerColumn, bool kParametersPerColumn, Centring kCentri
 void ApplyNearestOf(T tag, const NearestSpan& span) {
   Reporter reporter(span);
   NearestLanes lanes;
+  lanes.rounding = Set(span.rounding);
   lanes.weight = Set(1.0);
   lanes.bias = Set(-0.0);  // absent: it leaves every value unchanged, zeros included
   const bool runs = !kParametersPerColumn && span.parameter_run != 0;
