@@ -99,6 +99,17 @@ HWY_INLINE M IsDoubtful(T /*tag*/, V y, V product, const NearestLanes& lanes) {
   return hn::Or(hn::And(small, hn::Le(from_middle, bound)), hn::AndNot(small, near));
 }
 
+// y in 24 bits, of which the last is set if anything was cut off: rounding that to T rounds y once. Tiny numbers, of
+// which f32 has fewer bits, are rounded by hand.
+template <typename T>
+HWY_INLINE V CutToF32(T tag, V y) {
+  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Lt(hn::Abs(y), Set(0x1p-126))))) return RoundTo(tag, y);
+  const auto low = hn::Set(du, uint64_t{0x1FFFFFFF});
+  const auto bits = hn::BitCast(du, y);
+  const auto is_cut = hn::And(hn::Add(hn::And(bits, low), low), hn::Set(du, uint64_t{0x20000000}));
+  return hn::BitCast(d, hn::Or(hn::AndNot(low, bits), is_cut));
+}
+
 // One vector of y before it is rounded to T, or, for CAST_THEN_AFFINE, after it.
 template <Centring kCentring, CastOrder kOrder, typename T>
 HWY_INLINE V NearestValue(T tag, V x, const NearestLanes& lanes, M* doubtful) {
@@ -154,8 +165,8 @@ HWY_INLINE void ApplyNearestColumns(T tag, const NearestSpan& span, int64_t posi
     const V value = LoadUpTo(tag, x + column, count);
     M doubtful;
     V rounded = NearestValue<kCentring, kOrder>(tag, value, lanes, &doubtful);
-    // StoreUpTo rounds 16-bit elements to f32 first: twice, unless they have been rounded.
-    if constexpr (!std::is_same_v<T, F32>) rounded = RoundTo(tag, rounded);
+    // StoreUpTo rounds 16-bit elements to f32 first.
+    if constexpr (!std::is_same_v<T, F32>) rounded = CutToF32(tag, rounded);
     StoreUpTo(tag, rounded, y + column, count);
     if (HWY_UNLIKELY(!hn::AllFalse(d, doubtful))) reporter->Add(doubtful, value, position, column, count);
   }
