@@ -58,10 +58,21 @@ struct SumErrors {
   double additions = 0;  // that a term passes through: AdditionsInRows, AdditionsInColumns
   // The shift that was subtracted from the elements; it is not the one of the statistics where the mean took its place.
   double shift = 0;
+  // The sum of squares, or of magnitudes, is 0: every element that was summed is equal to the shift. Squares of narrow
+  // elements do not underflow.
+  bool is_zero = false;
 };
 
 // 1 / D is in a range where products of it neither overflow nor lose digits.
 NORMD_HOST_DEVICE inline bool InverseIsInRange(double inverse) { return inverse >= 0x1p-500 && inverse <= 0x1p+500; }
+
+// Of groups whose sum of squares is 0: the mean is the shift, which is an element, and the centred elements are 0. An
+// element that was not summed has the errors of statistics that are given.
+NORMD_HOST_DEVICE inline NormalisedBound BoundOfEqual(double inverse) {
+  NormalisedBound bound;
+  if (inverse == 0 || InverseIsInRange(inverse)) bound.kappa = 9 * kUnit * kSecondOrder;
+  return bound;
+}
 
 // Of groups whose elements about zero are squared or whose magnitudes are added, in f64: RMSNorm, ScaleNorm, LpNorm of
 // 1 and 2. Squares of narrow elements are exact. S is off by the additions; half of that is in 1 / D, and the division
@@ -69,6 +80,7 @@ NORMD_HOST_DEVICE inline bool InverseIsInRange(double inverse) { return inverse 
 // halved by the root. A sum of magnitudes has no root.
 NORMD_HOST_DEVICE inline NormalisedBound BoundAboutZero(Statistic statistic, const SumErrors& sums,
                                                         const FinishedStatistics& group) {
+  if (sums.is_zero) return BoundOfEqual(group.statistics.inverse.hi);
   const double of_sums = statistic == Statistic::kAbsSum ? sums.additions : sums.additions / 2;
   NormalisedBound bound;
   if (!(group.m2 > 0) || !InverseIsInRange(group.statistics.inverse.hi)) return bound;
@@ -85,6 +97,7 @@ NORMD_HOST_DEVICE inline NormalisedBound BoundAboutMean(double n, const SumError
                                                         const FinishedStatistics& group) {
   NormalisedBound bound;
   const double inverse = group.statistics.inverse.hi;
+  if (sums.is_zero && group.mean == sums.shift) return BoundOfEqual(inverse);
   if (!(group.m2 > 0) || !InverseIsInRange(inverse)) return bound;
   const double deviation = std::sqrt(group.m2 / n);
   const double distance = group.mean - sums.shift;
@@ -99,6 +112,23 @@ NORMD_HOST_DEVICE inline NormalisedBound BoundAboutMean(double n, const SumError
   return bound;
 }
 
+// The same for rows that are summed about 0, without a root and a little larger: sqrt(1 + q) <= 1 + q / 2,
+// sqrt(q (1 + q)) <= q + 1 / 2, and the deviation is at most D. n may be fma(x, 1 / D, -mean / D), too: that rounds the
+// product of the mean and 1 / D, as is counted, and its own result once, where the other form rounds twice.
+NORMD_HOST_DEVICE inline NormalisedBound BoundOfRowAboutMean(double n, double additions,
+                                                             const FinishedStatistics& row) {
+  NormalisedBound bound;
+  const double inverse = row.statistics.inverse.hi;
+  if (!(row.m2 > 0) || !InverseIsInRange(inverse)) return bound;
+  const double q = row.mean * row.mean * n / row.m2;
+  if (!(q <= 0x1p+20)) return bound;
+  const double h = additions + 2;
+  const double of_m2 = (h + 2) * (1 + q) + 2 * h * (q + 0.5) + 2 * q + 1;
+  bound.beta = ((h + 1) * (1 + q / 2) + 2 * std::abs(row.mean) * inverse) * kUnit * kSecondOrder;
+  bound.kappa = (of_m2 / 2 + 9) * kUnit * kSecondOrder;
+  return bound;
+}
+
 // Of statistics that are given, which are exact: the difference, the product, and the roundings of 1 / D.
 NORMD_HOST_DEVICE inline NormalisedBound BoundOfGiven(const FinishedStatistics& group) {
   NormalisedBound bound;
@@ -106,6 +136,10 @@ NORMD_HOST_DEVICE inline NormalisedBound BoundOfGiven(const FinishedStatistics& 
   bound.kappa = 7 * kUnit * kSecondOrder;
   return bound;
 }
+
+// What rounding y itself adds to the bound of an element, as a part of |y| and doubled, too. ApplyNearest adds it: it
+// is less than the part of |b| in ElementBound, and 0 where y is 0, so that a group of zeros is decided at once.
+inline constexpr double kRoundingOfY = 2 * kSecondOrder * kUnit;
 
 // The bound of y for one w and b, or for the largest of many: |y - exact y| <= fixed + relative * |n w|. It is doubled,
 // so that one comparison with the middle of y's own binade finds the middles of both neighbours: a middle below the
@@ -119,6 +153,33 @@ NORMD_HOST_DEVICE inline ElementBound BoundOfElements(const NormalisedBound& bou
   if (!bound.decides()) return doubled;
   doubled.fixed = 2 * kSecondOrder * (std::abs(weight) * bound.beta + std::abs(bias) * kUnit);
   doubled.relative = 2 * kSecondOrder * (bound.kappa + 3 * kUnit);
+  return doubled;
+}
+
+// Of 16-bit elements of a row in f32, v = 2^-24: y = fma(n, w, b) with n = fma(x, f, k), where f and k are 1 / D and
+// -mean / D rounded to f32, and w and b are exact in f32. |x / D| <= |n| + |mean / D|, hence n is off by
+//   v (|n| + |mean / D|) by f, v |mean / D| by k, v |n| by its own rounding, and by the bound of the statistics;
+// |n w| <= |y| + |b|, and the rounding of y adds v |y|. As a function of |y|, which is at hand, that is
+//   |y - exact y| <= 3 v |y| + 2 v (|b| + |w mean / D|) + |w| beta + kappa (|y| + |b|).
+// Without a mean it has no k, and n is rounded in a product. kappa is less than 2^-30; the factor 1 + 2^-5 has room for
+// kappa and for products of errors. The part of |y| needs no doubling: it is far from a quarter of an ulp (2^-13 |y|),
+// so that only the rest of the bound can reach the other middle. Three times the rest then reaches half an ulp. Results
+// of f32 that are subnormal are off by 2^-150, times a weight of at most 2^60.
+//
+// `of_sums`: the relative error of 1 / D, as a multiple of v, where sums were taken in f32, too: kOfRunsOfFour where
+// squares of 16-bit elements, which are exact in f32, are added there four at a time (three roundings, halved by the
+// root) and these sums in f64, if the sum is at least 2^-100, so that no square that was lost matters.
+inline constexpr double kOfRunsOfFour = 1.5;
+inline constexpr double kLeastSumOfRuns = 0x1p-100;
+NORMD_HOST_DEVICE inline ElementBound BoundInF32(const NormalisedBound& bound, double of_sums, double centre,
+                                                 double weight, double bias) {
+  constexpr double kUnit32 = 0x1p-24 * (1 + 0x1p-5);
+  ElementBound doubled;
+  if (!bound.decides()) return doubled;
+  doubled.fixed = 3 * kUnit32 * ((2 + of_sums) * std::abs(bias) + 2 * std::abs(weight * centre));
+  doubled.fixed += 3 * std::abs(weight) * bound.beta;
+  doubled.fixed += 0x1p-80;
+  doubled.relative = (3 + of_sums) * kUnit32;
   return doubled;
 }
 

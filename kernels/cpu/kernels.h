@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/base/types.h"
+#include "kernels/certificate.h"
 #include "kernels/group_statistics.h"
 #include "kernels/summation_order.h"
 
@@ -223,9 +224,11 @@ struct NearestSpan {
   const double* scale = nullptr;
   const double* delta_lo = nullptr;
   const double* inverse_lo = nullptr;
-  // The bound of y's error, doubled: fixed + relative * |n w|, see BoundOfElements. Along what the statistics are.
+  // The bound of y's error without the rounding of y itself, doubled: fixed + relative * |n w|, see BoundOfElements.
+  // Along what the statistics are.
   const double* fixed = nullptr;
   const double* relative = nullptr;
+  double rounding = kRoundingOfY;  // what rounding y adds, as a part of |y|
 
   // w and b; null: absent, w = 1 and b = -0. `parameter_run`, if not 0: parameters along nothing are one value for each
   // run of as many columns.
@@ -295,6 +298,26 @@ struct RowBlock {
 // Runs both passes: writes y, which may be x, and the members mean, m2 and inverse_std of results[row] for each row;
 // the other members are scratch. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
 void NormaliseRows(const RowBlock& block, FinishedStatistics* results);
+
+// What rounding the rows of a block to the nearest value takes beside the block. Borrows.
+struct NearestRows {
+  double additions = 0;  // of a row's sums: AdditionsInRows
+  // Magnitudes of all w and b, 1 and 0 where they are absent, and of n: no element is further from the mean than the
+  // root of the count times D.
+  double largest_weight = 1, largest_bias = 0, largest_normalised = 0;
+  double bound_factor = 1;  // see NearestOptions; finite
+  // The middles of subnormal values lie elsewhere than the quick look expects; these are nearer to one than this.
+  double least_distance = 0;
+
+  // Is called with each element that is undecided, after its y was written; `position` is its row.
+  void (*report)(void* context, const Undecided& element) = nullptr;
+  void* context = nullptr;
+};
+
+// NormaliseRows() to the nearest value, for the rows that bit r of the result names, r being the row; the y of other
+// rows is not written, and they are left to the caller. y is not x. REQUIRES: counted == n, EXACT, parameters that fit
+// f32, and, for 16-bit elements, parameters that equal f32 and a largest |b| of 2^100.
+uint32_t NormaliseRowsToNearest(const RowBlock& block, const NearestRows& nearest, FinishedStatistics* results);
 
 // ---- Reduce, adjacent channels ----
 

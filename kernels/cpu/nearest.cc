@@ -41,6 +41,7 @@ struct Narrowness<F16> {
 struct NearestLanes {
   V shift, delta, inverse, fixed, relative;
   V scale, delta_lo, inverse_lo;  // of f64 elements
+  V rounding;                     // of y, see kRoundingOfY
   V weight, bias;
 };
 
@@ -85,12 +86,30 @@ HWY_INLINE M IsDoubtful(T /*tag*/, V y, V product, const NearestLanes& lanes) {
   const auto above = hn::AndNot(hn::Set(du, kLow), hn::BitCast(du, y));
   const V middle = hn::BitCast(d, hn::Or(above, hn::Set(du, kHalf)));
   const V distance = hn::Abs(hn::Sub(y, middle));
-  const M near = hn::Le(distance, Fma(hn::Abs(product), lanes.relative, lanes.fixed));
-  // The middles of subnormal values lie elsewhere.
   const V magnitude = hn::Abs(y);
+  const V rounding = hn::Mul(magnitude, lanes.rounding);
+  const V bound = hn::Add(rounding, Fma(hn::Abs(product), lanes.relative, lanes.fixed));
+  const M near = hn::Le(distance, bound);
   const M small =
       hn::And(hn::Lt(magnitude, Set(std::ldexp(1.0, Narrowness<T>::kMinExponent))), hn::Gt(magnitude, Zero()));
-  return hn::Or(near, small);
+  if (HWY_LIKELY(hn::AllFalse(d, small))) return near;
+  // The middles of subnormal values are the odd multiples of half an ulp of theirs.
+  constexpr int kUlp = Narrowness<T>::kMinExponent - Narrowness<T>::kBits + 1;
+  const V c = Set(std::ldexp(1.5, kUlp + 52));
+  const V from_value = hn::Abs(hn::Sub(magnitude, hn::Sub(hn::Add(magnitude, c), c)));
+  const V from_middle = hn::Sub(Set(std::ldexp(1.0, kUlp - 1)), from_value);
+  return hn::Or(hn::And(small, hn::Le(from_middle, bound)), hn::AndNot(small, near));
+}
+
+// y in 24 bits, of which the last is set if anything was cut off: rounding that to T rounds y once. Tiny numbers, of
+// which f32 has fewer bits, are rounded by hand.
+template <typename T>
+HWY_INLINE V CutToF32(T tag, V y) {
+  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Lt(hn::Abs(y), Set(0x1p-126))))) return RoundTo(tag, y);
+  const auto low = hn::Set(du, uint64_t{0x1FFFFFFF});
+  const auto bits = hn::BitCast(du, y);
+  const auto is_cut = hn::And(hn::Add(hn::And(bits, low), low), hn::Set(du, uint64_t{0x20000000}));
+  return hn::BitCast(d, hn::Or(hn::AndNot(low, bits), is_cut));
 }
 
 // One vector of y before it is rounded to T, or, for CAST_THEN_AFFINE, after it.
@@ -147,7 +166,10 @@ HWY_INLINE void ApplyNearestColumns(T tag, const NearestSpan& span, int64_t posi
     if constexpr (kParametersPerColumn) LoadParameters<true>(span, 0, column, count, &lanes);
     const V value = LoadUpTo(tag, x + column, count);
     M doubtful;
-    StoreUpTo(tag, NearestValue<kCentring, kOrder>(tag, value, lanes, &doubtful), y + column, count);
+    V rounded = NearestValue<kCentring, kOrder>(tag, value, lanes, &doubtful);
+    // StoreUpTo rounds 16-bit elements to f32 first.
+    if constexpr (!std::is_same_v<T, F32>) rounded = CutToF32(tag, rounded);
+    StoreUpTo(tag, rounded, y + column, count);
     if (HWY_UNLIKELY(!hn::AllFalse(d, doubtful))) reporter->Add(doubtful, value, position, column, count);
   }
 }
@@ -156,6 +178,7 @@ template <bool kStatisticsPerColumn, bool kParametersPerColumn, Centring kCentri
 void ApplyNearestOf(T tag, const NearestSpan& span) {
   Reporter reporter(span);
   NearestLanes lanes;
+  lanes.rounding = Set(span.rounding);
   lanes.weight = Set(1.0);
   lanes.bias = Set(-0.0);  // absent: it leaves every value unchanged, zeros included
   const bool runs = !kParametersPerColumn && span.parameter_run != 0;
@@ -256,6 +279,7 @@ void ApplyNearestWideOf(T tag, const NearestSpan& span) {
         };
         const auto statistic = [&](const double* values) HWY_ATTR { return load(span.statistics_along, 0, values, 0); };
         NearestLanes lanes;
+        lanes.rounding = Set(span.rounding);
         lanes.scale = statistic(span.scale);
         lanes.shift = statistic(span.shift);
         lanes.delta = statistic(span.delta);
@@ -269,7 +293,9 @@ void ApplyNearestWideOf(T tag, const NearestSpan& span) {
         const V value = LoadUpTo(F64(), x + column, count);
         const V low = lo == nullptr ? Zero() : LoadUpTo(F64(), lo + column, count);
         M doubtful;
-        StoreUpTo(tag, NearestWideValue<kCentred, kOrder>(tag, value, low, lanes, &doubtful), y + column, count);
+        V rounded = NearestWideValue<kCentred, kOrder>(tag, value, low, lanes, &doubtful);
+        if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, BF16>) rounded = CutToF32(tag, rounded);
+        StoreUpTo(tag, rounded, y + column, count);
         if (HWY_UNLIKELY(!hn::AllFalse(d, doubtful))) reporter.Add(doubtful, value, p, column, count);
       }
     }

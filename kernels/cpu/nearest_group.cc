@@ -47,11 +47,6 @@ ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
   if (std::isinf(factor)) return {};
   elements.fixed *= factor;
   elements.relative *= factor;
-  if (SizeOf(run.plan.dtype) == 2 && run.plan.cast_order == CastOrder::kAffineThenCast) {
-    // y is rounded to f32 on its way, by 2^-24 of itself: a value as near to a middle as that might become the middle.
-    elements.relative += 0x1p-23;
-    elements.fixed += 0x1p-23 * std::abs(bias);
-  }
   // Digits of pairs that small are lost.
   if (in_pairs) elements.fixed += 0x1p-1000;
   return elements;

@@ -88,6 +88,11 @@ struct Run {
   int64_t Grain(int64_t elements_per_item) const;
 };
 
+// The groups [begin, end).
+struct GroupRange {
+  int64_t begin = 0, end = 0;
+};
+
 // The statistics of n contiguous elements from index `offset` on, in one thread: a group of one segment. Used for the
 // groups of channels that PowerNorm scales, which are short.
 FinishedStatistics ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n);
@@ -104,6 +109,13 @@ void PowerTerms(const Elements& x, int64_t n, const PowerScale& by, double* high
 
 // Walks Pattern::kRows.
 void RunRows(const Run& run);
+// True if RunRows reads each row before it writes its y, and never again, so that y may be x although single elements
+// are decided from their whole row: see Run::nearest.
+bool ReadsRowsOnce(const Run& run);
+// Runs the groups [begin, end), which are adjacent rows, in blocks like `block`, to the nearest value. `one` runs a row
+// by itself that the block kernel leaves, with a Run whose x is not y.
+void RunNearestRows(const Run& run, RowBlock block, GroupRange groups,
+                    absl::FunctionRef<void(const Run&, int64_t)> one);
 // Walks Pattern::kRows with a scattered x. A row that lies in one piece is read there; a row that straddles two is
 // first copied to a buffer. REQUIRES: AcceptsScattered(run.plan).
 void RunScatteredRows(const Run& run);

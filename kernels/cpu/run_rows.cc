@@ -75,6 +75,7 @@ class RowGroup {
   // The statistics of the group, summed.
   FinishedStatistics Sum(bool split) const {
     summed_about_ = 0;
+    sums_to_zero_ = false;
     const int64_t chunks = order::GroupChunks(plan_.reduce0, plan_.statistic_reduce1);
     if (run_.counted == 0 || chunks == 0) return run_.FinishEmpty();
     const RowChunks rows = {.x = run_.X(Segment(0)),
@@ -97,6 +98,7 @@ class RowGroup {
         ReduceRowChunks({plan_.statistic, precision, shift, scale}, rows, begin, end, sums.data());
       });
       run_.Fold(sums.data(), chunks, 1);
+      sums_to_zero_ = sums[0].second.hi == 0;
       return sums[0];
     };
     const auto first_shift = [&](Precision precision) {
@@ -210,12 +212,14 @@ class RowGroup {
   // The same, each element rounded to the nearest value.
   void ApplyToNearest(int64_t r0, int64_t r0_end, int64_t begin, int64_t end, const FinishedStatistics& group) const {
     const bool per_element = plan_.affine_index == AffineIndex::kElement;
-    const SumErrors sums = {AdditionsInRows(plan_.reduce0, plan_.statistic_reduce1), summed_about_};
+    const SumErrors sums = {AdditionsInRows(plan_.reduce0, plan_.statistic_reduce1), summed_about_, sums_to_zero_};
     const GroupBound bound(run_, sums, group);
     const bool casts_first = plan_.cast_order == CastOrder::kCastThenAffine;
     const HostParameters* const host = run_.job.parameters == nullptr ? nullptr : &run_.job.parameters->host();
     const bool is_one = casts_first || host == nullptr;
-    ElementBound elements = bound.Of(run_, is_one ? 1 : host->largest_weight, is_one ? 0 : host->largest_bias);
+    // The rounding of y is no part of the bound of narrow elements, see kRoundingOfY.
+    const double bias = is_one || !run_.wide() ? 0 : host->largest_bias;
+    ElementBound elements = bound.Of(run_, is_one ? 1 : host->largest_weight, bias);
     const bool needs_rest = casts_first || plan_.dtype == DType::kF64;
     if (needs_rest && host != nullptr && !host->weight_rest.empty()) elements = {};
     NearestSpan span;
@@ -231,6 +235,7 @@ class RowGroup {
     span.inverse = &group.statistics.inverse.hi;
     span.fixed = &elements.fixed;
     span.relative = &elements.relative;
+    if (std::isfinite(run_.nearest.bound_factor)) span.rounding *= run_.nearest.bound_factor;
     span.parameters_along = per_element ? Along::kColumns : Along::kNothing;
     if (end - begin > plan_.channel_run && !per_element && !run_.parameters.absent()) {
       span.parameter_run = plan_.channel_run;
@@ -263,6 +268,7 @@ class RowGroup {
   const NormPlan& plan_;
   const int64_t group_, k0_, k1_;
   mutable double summed_about_ = 0;         // the shift of the sums
+  mutable bool sums_to_zero_ = false;       // see SumErrors::is_zero
   std::unique_ptr<NearestGroups> nearest_;  // if y is rounded to the nearest value
 };
 
@@ -271,14 +277,21 @@ bool TakesWholeRows(const Run& run) {
   const NormPlan& plan = run.plan;
   // Where a mean is subtracted, one w for all elements is a part of the factor (Form::kScaledOnce).
   const bool one_for_all = plan.parameter_length == 1 && plan.statistic != Statistic::kMeanVariance;
-  return !run.wide() && !run.nearest.on && run.y != nullptr && run.job.mask == nullptr && !plan.given_statistics &&
-         plan.reduce0 == 1 && plan.cast_order == CastOrder::kAffineThenCast && plan.statistic_reduce1 > 0 &&
+  return !run.wide() && run.y != nullptr && run.job.mask == nullptr && !plan.given_statistics && plan.reduce0 == 1 &&
+         plan.cast_order == CastOrder::kAffineThenCast && plan.statistic_reduce1 > 0 &&
          plan.statistic_reduce1 <= RowBlock::kMaxChunks * order::kRowChunk &&
          (run.parameters.absent() || plan.affine_index == AffineIndex::kElement || one_for_all);
 }
 
-// Runs the groups [begin, end), which are adjacent rows, in blocks. REQUIRES: TakesWholeRows(run).
-void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
+// The same to the nearest value (NormaliseRowsToNearest).
+bool TakesNearestRows(const Run& run) {
+  const bool is_small = run.job.parameters == nullptr || run.job.parameters->host().largest_bias <= 0x1p+100;
+  return TakesWholeRows(run) && run.plan.statistic_reduce1 == run.plan.reduce1 && run.parameters.fit_f32 &&
+         (!run.is_16bit() || (run.parameters.equal_f32 && is_small)) && std::isfinite(run.nearest.bound_factor);
+}
+
+// Blocks of whole rows, without the addresses of any. REQUIRES: TakesWholeRows(run).
+RowBlock BlockOf(const Run& run) {
   // The rows of a block stay in L1 between the two passes. Two rows share the loads of the parameters, which pays even
   // where they have to stay in L2, but not where the rows come from memory.
   constexpr int64_t kBlockElements = 4 << 10;
@@ -286,22 +299,29 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
   const NormPlan& plan = run.plan;
   int64_t rows = std::clamp<int64_t>(kBlockElements / plan.reduce1, 1, RowBlock::kMaxRows);
   if (!run.stream && plan.reduce1 <= kPairElements) rows += rows % 2;
-  RowBlock block = {.n = plan.reduce1,
-                    .counted = plan.statistic_reduce1,
-                    .statistic = plan.statistic,
-                    .precision = run.precision(),
-                    .rule = run.rule,
-                    .parameters = run.parameters,
-                    .per_element = plan.affine_index == AffineIndex::kElement,
-                    .stream = run.stream,
-                    .prefetch = run.prefetch ? rows * plan.reduce1 : 0,
-                    .wants_results = run.StoresGroups()};
+  return {.rows = rows,
+          .n = plan.reduce1,
+          .counted = plan.statistic_reduce1,
+          .statistic = plan.statistic,
+          .precision = run.precision(),
+          .rule = run.rule,
+          .parameters = run.parameters,
+          .per_element = plan.affine_index == AffineIndex::kElement,
+          .stream = run.stream,
+          .prefetch = run.prefetch ? rows * plan.reduce1 : 0,
+          .wants_results = run.StoresGroups()};
+}
+
+// Runs the groups [begin, end), which are adjacent rows, in blocks. REQUIRES: TakesWholeRows(run).
+void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
+  RowBlock block = BlockOf(run);
+  const int64_t rows = block.rows;
   FinishedStatistics results[RowBlock::kMaxRows];
   for (; begin < end; begin += block.rows) {
-    const int64_t offset = begin * plan.reduce1;
+    const int64_t offset = begin * block.n;
     block.rows = std::min(rows, end - begin);
     block.x = run.X(offset);
-    block.y = static_cast<char*>(run.y) + offset * SizeOf(plan.dtype);
+    block.y = static_cast<char*>(run.y) + offset * SizeOf(run.plan.dtype);
     NormaliseRows(block, results);
     for (int64_t row = 0; block.wants_results && row < block.rows; ++row) run.StoreGroup(begin + row, results[row]);
   }
@@ -309,17 +329,25 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
 
 // Runs the groups [begin, end), each on this thread.
 void RunGroups(const Run& run, int64_t begin, int64_t end) {
-  const auto one = [&](int64_t i) {
-    const RowGroup group(run, i);
+  const auto one_of = [](const Run& of, int64_t i) {
+    const RowGroup group(of, i);
     group.Apply(group.Reduce(false), false);
   };
-  if (TakesWholeRows(run)) {
+  const auto one = [&](int64_t i) { one_of(run, i); };
+  if (run.nearest.on && TakesNearestRows(run)) {
+    RunNearestRows(run, BlockOf(run), {begin, end}, one_of);
+  } else if (!run.nearest.on && TakesWholeRows(run)) {
     RunWholeRows(run, begin, end);
   } else if (TakesChannels(run)) {
     RunChannels(run, begin, end, one);
   } else {
     for (int64_t i = begin; i < end; ++i) one(i);
   }
+}
+
+// Few large groups are split inside; many groups are shared out whole. The bits are the same either way.
+bool SplitsGroups(const Run& run) {
+  return run.SplitsTasks(run.plan.StatisticsGroups(), std::max<int64_t>(1, run.plan.reduce0 * run.plan.reduce1));
 }
 
 // A position in scattered bytes. Borrows them.
@@ -400,14 +428,17 @@ void RunScatteredRows(const Run& run) {
   });
 }
 
+bool ReadsRowsOnce(const Run& run) {
+  return run.plan.pattern == Pattern::kRows && run.plan.permutation.empty() && TakesNearestRows(run) &&
+         !SplitsGroups(run);
+}
+
 void RunRows(const Run& run) {
   if (TakesGivenChannels(run)) return RunGivenChannels(run);
   const NormPlan& plan = run.plan;
   const int64_t groups = plan.StatisticsGroups();
   const int64_t group_elements = std::max<int64_t>(1, plan.reduce0 * plan.reduce1);
-  // Few large groups are split inside; many groups are shared out whole. The bits are the same either way.
-  const bool split = run.SplitsTasks(groups, group_elements);
-  if (!split) {
+  if (!SplitsGroups(run)) {
     run.pool.ParallelFor(groups, run.Grain(group_elements), [&](int64_t begin, int64_t end) {
       RunGroups(run, begin, end);
       if (run.stream) FlushStreams();

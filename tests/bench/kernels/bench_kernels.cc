@@ -1,6 +1,8 @@
 // The bench of the kernels; tests/bench/run.sh kernels starts it. Its command line is that of suite.h and
 // --peers=PYTHON, a Python that has torch; --only takes shapes by "REGIME NAME" ("L3 LN f32", "^DRAM RMS") and the
-// parts "threads", "operations" and "roots". --quick leaves few shapes from DRAM (see workload.h).
+// parts "threads", "operations" and "roots". --nearest measures rows that are rounded to the nearest value instead:
+// shapes, and the part "hardest".
+// --quick leaves few shapes from DRAM (see workload.h).
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -21,6 +23,12 @@ absl::Status Measure(const Flags& flags, Report* report) {
     if (workload.regime != Regime::kBetween) bytes = std::max(bytes, workload.Bytes());
   }
   KernelComparison comparison(flags, bytes);
+  if (flags.nearest) {
+    report->Note("instruction set", std::string(ActiveCpuTargetName()));
+    report->Note("rounds", comparison.RoundsText());
+    MeasureNearest(workloads, flags.Chosen("hardest"), &comparison, report);
+    return absl::OkStatus();
+  }
   Candidates candidates;
   candidates.push_back(MakeNormd(Precision::kExact));
   candidates.push_back(MakeNormd(Precision::kFast));
@@ -47,7 +55,8 @@ absl::Status Measure(const Flags& flags, Report* report) {
 
 int main(int argc, char** argv) {
   normd::TuneAllocator();  // as the server does
-  const std::optional<normd::bench::Flags> flags = normd::bench::ParseFlags(argc, argv, {"--peers", "--max_isa"});
+  const std::optional<normd::bench::Flags> flags =
+      normd::bench::ParseFlags(argc, argv, {"--peers", "--max_isa", "--nearest"});
   if (!flags.has_value()) return 2;
   if (const absl::Status status = normd::LimitCpuTargets(flags->max_isa); !status.ok()) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());

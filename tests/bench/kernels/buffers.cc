@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/cpu/kernels.h"
 #include "tests/bench/or_die.h"
 #include "tests/support/case.h"
 
@@ -20,6 +21,23 @@ constexpr int64_t UpToPage(int64_t bytes) { return (bytes + kPage - 1) / kPage *
 
 // Prime, so that rows differ.
 constexpr int64_t kPattern = 99991;
+
+double ValueOf(Fill fill, int64_t i) {
+  if (fill == Fill::kZeros) return 0;
+  if (fill == Fill::kConstant) return 0.75;
+  return fill == Fill::kSteps ? static_cast<double>(i % 5 - 2) : static_cast<double>(1 - i % 2 * 2);
+}
+
+std::string PatternOf(Fill fill, DType dtype) {
+  if (fill == Fill::kNormal) return MakeValues(Data::kNormal, dtype, kPattern, 1);
+  constexpr int64_t kCount = 99990;  // even, and a multiple of 5
+  std::string pattern(static_cast<size_t>(kCount * SizeOf(dtype)), 0);
+  for (int64_t i = 0; i < kCount; ++i) {
+    const double value = ValueOf(fill, i);
+    cpu::ConvertFromF64(&value, 1, dtype, pattern.data() + i * SizeOf(dtype));
+  }
+  return pattern;
+}
 
 }  // namespace
 
@@ -49,12 +67,14 @@ void Buffers::Lay(const Workload& workload) {
   const int64_t bytes = workload.Bytes() / 2;
   y_offset_ = kXOffset + UpToPage(bytes) + kYPhase;
   if (y_offset_ + bytes > size_) Die("buffers too small for " + workload.Name());
-  if (filled_.first == workload.dtype && filled_.second >= bytes) return;
-  const std::string pattern = MakeValues(Data::kNormal, workload.dtype, kPattern, 1);
+  if (filled_dtype_ == workload.dtype && fill_ == workload.fill && filled_bytes_ >= bytes) return;
+  const std::string pattern = PatternOf(workload.fill, workload.dtype);
   for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(pattern.size())) {
     std::memcpy(x() + at, pattern.data(), std::min(pattern.size(), static_cast<size_t>(bytes - at)));
   }
-  filled_ = {workload.dtype, bytes};
+  filled_dtype_ = workload.dtype;
+  fill_ = workload.fill;
+  filled_bytes_ = bytes;
 }
 
 }  // namespace normd::bench

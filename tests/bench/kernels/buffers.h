@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "kernels/base/types.h"
 #include "tests/bench/kernels/workload.h"
@@ -47,7 +46,10 @@ class Buffers {
   int64_t size_ = 0;
   std::byte* base_ = nullptr;
   int64_t y_offset_ = 0;
-  std::pair<DType, int64_t> filled_ = {DType::kF64, 0};
+  // What x was filled with.
+  DType filled_dtype_ = DType::kF64;
+  Fill fill_ = Fill::kNormal;
+  int64_t filled_bytes_ = 0;
 };
 
 }  // namespace normd::bench

@@ -63,6 +63,27 @@ Workload Scaled(Workload listed, Regime regime) {
   return listed;
 }
 
+NormSpec SpecOf(const Workload& workload) {
+  switch (workload.op) {
+    case Op::kLayer:
+      return {.attributes = LayerNormSpec{.normalized_shape = {workload.row}}};
+    case Op::kRms:
+      return {.attributes = RmsNormSpec()};
+    case Op::kPRms:
+      return {.attributes = PRmsNormSpec{.p = kPartial}};
+    case Op::kScale:
+      return {.attributes = ScaleNormSpec()};
+    case Op::kBatchTraining:
+    case Op::kBatchInference:
+      return {.attributes = BatchNormSpec{.layout = workload.layout}};
+    case Op::kGroup:
+      return {.attributes = GroupNormSpec{.layout = workload.layout, .num_groups = kGroups}};
+    case Op::kInstance:
+      return {.attributes = InstanceNormSpec{.layout = workload.layout}};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string_view RegimeName(Regime regime) {
@@ -73,6 +94,11 @@ std::string_view RegimeName(Regime regime) {
 std::string_view OpName(Op op) {
   constexpr std::string_view kNames[] = {"LN", "RMS", "pRMS", "Scale", "BN-train", "BN-infer", "GN", "IN"};
   return kNames[static_cast<size_t>(op)];
+}
+
+std::string_view FillName(Fill fill) {
+  constexpr std::string_view kNames[] = {"normal", "constant", "zeros", "steps", "signs"};
+  return kNames[static_cast<size_t>(fill)];
 }
 
 std::vector<int64_t> Workload::ShapeOf() const {
@@ -95,24 +121,9 @@ std::string Workload::Name() const {
 std::string Workload::FullName() const { return Concat(RegimeName(regime), " ", Name()); }
 
 NormSpec Workload::Spec() const {
-  switch (op) {
-    case Op::kLayer:
-      return {.attributes = LayerNormSpec{.normalized_shape = {row}}};
-    case Op::kRms:
-      return {.attributes = RmsNormSpec()};
-    case Op::kPRms:
-      return {.attributes = PRmsNormSpec{.p = kPartial}};
-    case Op::kScale:
-      return {.attributes = ScaleNormSpec()};
-    case Op::kBatchTraining:
-    case Op::kBatchInference:
-      return {.attributes = BatchNormSpec{.layout = layout}};
-    case Op::kGroup:
-      return {.attributes = GroupNormSpec{.layout = layout, .num_groups = kGroups}};
-    case Op::kInstance:
-      return {.attributes = InstanceNormSpec{.layout = layout}};
-  }
-  return {};
+  NormSpec spec = SpecOf(*this);
+  spec.eps = eps;
+  return spec;
 }
 
 PlanOptions Workload::Options(Precision precision) const {

@@ -5,6 +5,7 @@
 #define NORMD_TESTS_BENCH_KERNELS_WORKLOAD_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,16 @@ inline constexpr int64_t kMinL3Bytes = 1 << 20, kMaxL3Bytes = 24 << 20;
 inline constexpr int64_t kGroups = 32;      // of GroupNorm
 inline constexpr double kPartial = 0.0625;  // p of pRMSNorm
 
+// What x holds. The others than kNormal are rows that rounding to the nearest value has trouble with.
+enum class Fill : uint8_t {
+  kNormal,    // 3 N + 1
+  kConstant,  // 0.75 throughout
+  kZeros,
+  kSteps,  // integers from -2 to 2 in turn, so that a fifth of the elements are the mean
+  kSigns,  // 1 and -1 in turn; with an eps of 0, elements are ties
+};
+std::string_view FillName(Fill fill);  // "signs"
+
 struct Workload {
   Op op = Op::kLayer;
   Layout layout = Layout::kUnspecified;  // kUnspecified: rows
@@ -35,6 +46,8 @@ struct Workload {
   int64_t row = 1;                       // elements of a row; 1 for images
   DType dtype = DType::kF32;
   Regime regime = Regime::kBetween;
+  Fill fill = Fill::kNormal;
+  std::optional<double> eps = {};  // absent: the default
 
   bool IsRows() const { return layout == Layout::kUnspecified; }
   int64_t OuterElements() const { return channels * side * side * row; }

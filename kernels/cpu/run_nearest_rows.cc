@@ -1,0 +1,139 @@
+// Whole rows to the nearest value, in blocks: the block kernel, and what it leaves.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "kernels/certificate.h"
+#include "kernels/cpu/exact_row.h"
+#include "kernels/cpu/nearest_group.h"
+#include "kernels/cpu/run.h"
+
+namespace normd::cpu {
+namespace {
+
+// A block of rows whose x is not y.
+class NearestBlock {
+ public:
+  // `run` has the x of the rows; the first of them is group `begin`.
+  NearestBlock(const Run& run, int64_t begin) : run_(run), begin_(begin) {}
+
+  // Decides an element of the block.
+  void Decide(const Undecided& element) {
+    Row& row = At(element.position);
+    const int64_t group = begin_ + element.position;
+    const int64_t k1 = group % run_.plan.keep1;
+    const std::optional<double> exact = YOf(row, element);
+    if (exact.has_value()) {
+      const int64_t index = group * run_.plan.reduce1 + element.column;
+      void* const y = static_cast<char*>(run_.y) + index * SizeOf(run_.plan.dtype);
+      ConvertFromF64(&*exact, 1, run_.plan.dtype, y);
+      return;
+    }
+    row.slow.Decide(0, k1, element.column, element.x);
+  }
+
+  // Replaces what Run::StoreGroup wrote by the nearest values.
+  void StoreGroup(int64_t row, const FinishedStatistics& result) {
+    if (GroupBound(run_, {}, result).is_finite) At(row).slow.StoreGroup((begin_ + row) % run_.plan.keep1);
+  }
+
+ private:
+  struct Row {
+    ExactRow exact;
+    NearestGroups slow;
+
+    Row(const Run& run, int64_t group)
+        : exact(run.plan.statistic, run.rule, run.X(group * run.plan.reduce1), run.plan.reduce1),
+          slow(run, group / run.plan.keep1, group % run.plan.keep1, 1) {}
+  };
+
+  Row& At(int64_t row) {
+    std::unique_ptr<Row>& made = rows_[row];
+    if (made == nullptr) made = std::make_unique<Row>(run_, begin_ + row);
+    return *made;
+  }
+
+  // y of an element of a row with exact statistics, where plain arithmetic gives it without an error.
+  std::optional<double> YOf(const Row& row, const Undecided& element) const {
+    const Parameters& parameters = run_.parameters;
+    const bool rounds_weights = run_.job.parameters != nullptr && !run_.job.parameters->host().weight_rest.empty();
+    if (run_.nearest.exact_first || rounds_weights) return std::nullopt;
+    const int64_t at = run_.plan.affine_index == AffineIndex::kElement ? element.column : 0;
+    return row.exact.Y(element.x, parameters.weight == nullptr ? 1 : parameters.weight[at],
+                       parameters.bias == nullptr ? -0.0 : parameters.bias[at]);
+  }
+
+  const Run& run_;
+  const int64_t begin_;
+  std::unique_ptr<Row> rows_[RowBlock::kMaxRows];  // made when an element first asks
+};
+
+// |y| below the least normal value is nearer than this to the middle that the quick look compares it with.
+double LeastDistance(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return 0x1p-25;
+    case DType::kBF16:
+      return 0x1p-134;
+    case DType::kF32:
+    case DType::kF64:
+      break;
+  }
+  return 0x1p-150;
+}
+
+NearestRows NearestRowsOf(const Run& run) {
+  const NormPlan& plan = run.plan;
+  const auto n = static_cast<double>(plan.reduce1);
+  NearestRows rows;
+  rows.additions = AdditionsInRows(1, plan.reduce1);
+  if (run.job.parameters != nullptr) {
+    rows.largest_weight = run.job.parameters->host().largest_weight;
+    rows.largest_bias = run.job.parameters->host().largest_bias;
+  }
+  rows.largest_normalised = std::sqrt(n) * kSecondOrder;
+  rows.bound_factor = run.nearest.bound_factor;
+  rows.least_distance = LeastDistance(plan.dtype);
+  rows.report = [](void* context, const Undecided& element) { static_cast<NearestBlock*>(context)->Decide(element); };
+  return rows;
+}
+
+}  // namespace
+
+void RunNearestRows(const Run& run, RowBlock block, GroupRange groups,
+                    absl::FunctionRef<void(const Run&, int64_t)> one) {
+  const int64_t rows = block.rows;
+  const int64_t row_bytes = block.n * SizeOf(run.plan.dtype);
+  NearestRows nearest = NearestRowsOf(run);
+  std::unique_ptr<std::byte[]> copy;  // of a block's x, where y is x
+  if (run.x.data == run.y) copy = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * row_bytes));
+  FinishedStatistics results[RowBlock::kMaxRows];
+  for (int64_t begin = groups.begin; begin < groups.end; begin += block.rows) {
+    block.rows = std::min(rows, groups.end - begin);
+    block.x = run.X(begin * block.n);
+    block.y = static_cast<char*>(run.y) + begin * row_bytes;
+    Run part = run;
+    if (copy != nullptr) {
+      std::memcpy(copy.get(), block.x.data, static_cast<size_t>(block.rows * row_bytes));
+      part.x.data = block.x.data = copy.get();
+      part.given_x = part.x;
+      part.x_begin = begin * block.n;
+    }
+    NearestBlock undecided(part, begin);
+    nearest.context = &undecided;
+    const uint32_t done = NormaliseRowsToNearest(block, nearest, results);
+    for (int64_t row = 0; row < block.rows; ++row) {
+      if ((done >> row & 1) == 0) {
+        one(part, begin + row);
+      } else if (block.wants_results) {
+        run.StoreGroup(begin + row, results[row]);
+        undecided.StoreGroup(row, results[row]);
+      }
+    }
+  }
+}
+
+}  // namespace normd::cpu
