@@ -282,7 +282,8 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
   run.nearest.on = options.nearest.on && RoundsToNearest(run);
   // The slow road reads the whole group, of which a part is y by then.
   std::unique_ptr<char[]> original;
-  if (run.nearest.on && run.x.data == run.y && run.y != nullptr && !ReadsRowsOnce(run)) {
+  const bool reads_once = !is_wide && !SumsPowers(plan.statistic) && ReadsRowsOnce(run);
+  if (run.nearest.on && run.x.data == run.y && run.y != nullptr && !reads_once) {
     original = Scratch(plan.elements * SizeOf(plan.dtype));
     std::memcpy(original.get(), run.x.data, static_cast<size_t>(plan.elements * SizeOf(plan.dtype)));
     run.x.data = original.get();
