@@ -135,6 +135,7 @@ template <typename Real>
 struct QuickLanes {
   Vector<Real> inverse, centre, relative;
   double fixed;
+  uint32_t ulps;  // the relative part of the bound in ulps of f32: v |y| is at most one
 
   QuickLanes() = default;
   QuickLanes(const RowBounds& rows, int64_t row) {
@@ -143,6 +144,7 @@ struct QuickLanes {
     centre = set(-(rows.mean[row] * rows.inverse[row]));
     relative = set(rows.quick[row].relative);
     fixed = rows.quick[row].fixed;
+    ulps = static_cast<uint32_t>(std::ceil(HWY_MIN(rows.quick[row].relative * 0x1p+24, 0x1p+20)));
   }
 };
 
@@ -195,6 +197,35 @@ HWY_INLINE Vector<float> QuickStep(T tag, const QuickLanes<float>& lanes, const 
   least = hn::Min(least, hn::Min(margin(results.first), margin(results.second)));
   StoreQuick(tag, results, y, store);
   return least;
+}
+
+// The same for bf16 with a bound that is a part of |y| alone. Half an ulp of bf16 and the bound are added to y, and the
+// upper halves of the sums are the elements unless a lower half is less than twice the bound. `least` is the least
+// lower half, or less in place of an element under 2^-104, but not 0: its own product may have been subnormal.
+HWY_INLINE Vector<float> RelativeStep(BF16 tag, const QuickLanes<float>& lanes, const uint16_t* x, uint16_t* y,
+                                      const Vector<float>* w, Vector<float> least) {
+  const hn::RebindToUnsigned<Tag<float>> words;
+  const hn::Repartition<uint16_t, Tag<float>> halves;
+  const auto addend = hn::Set(words, 0x8000u + lanes.ulps);
+  const auto upper = hn::Set(words, 0xFFFF0000u);
+  const TwoVectors of = LoadTwo(tag, x);
+  const auto even = hn::Add(hn::BitCast(words, hn::Mul(hn::Mul(of.first, lanes.inverse), w[0])), addend);
+  const auto odd = hn::Add(hn::BitCast(words, hn::Mul(hn::Mul(of.second, lanes.inverse), w[1])), addend);
+  const auto rounded = hn::BitCast(halves, hn::Or(hn::ShiftRight<16>(even), hn::And(odd, upper)));
+  hn::StoreU(rounded, halves, y);
+  const auto lower = hn::BitCast(halves, hn::Or(hn::AndNot(upper, even), hn::ShiftLeft<16>(odd)));
+  const auto magnitude = hn::ShiftRight<9>(hn::Sub(hn::Add(rounded, rounded), hn::Set(halves, uint16_t{1})));
+  return hn::BitCast(Tag<float>(), hn::Min(hn::BitCast(halves, least), hn::Min(lower, magnitude)));
+}
+// The most that RelativeStep takes: 2^-104 has the magnitude 11.
+inline constexpr uint32_t kMostUlps = 5;
+
+// True if `least` of RelativeStep shows that an element may lie near a middle.
+HWY_INLINE bool IsNearRelative(const QuickLanes<float>& lanes, Vector<float> least) {
+  const hn::Repartition<uint16_t, Tag<float>> halves;
+  const auto limit = hn::Set(halves, static_cast<uint16_t>(2 * lanes.ulps + 1));
+  const auto values = hn::BitCast(halves, least);
+  return !hn::AllTrue(halves, hn::Eq(hn::Max(values, limit), values));
 }
 
 // The weights or the biases of a row, as RowParameter has them, for steps of two vectors.
@@ -315,8 +346,8 @@ inline constexpr int64_t kLookElements = (std::is_same_v<T, F32> ? 8 : 2) * kLan
 
 // Applies kRows adjacent rows from element `begin` on, `count` of them in whole steps, and returns a bit for each row
 // in which an element may lie near a middle. Copies what the loop reads, so that the compiler knows that a store to y
-// does not change it. kAhead says whether anything is fetched ahead.
-template <int kRows, bool kCentred, bool kAhead, typename T, typename Store>
+// does not change it. kAhead says whether anything is fetched ahead; kRelative: by RelativeStep, which streams nothing.
+template <int kRows, bool kCentred, bool kAhead, bool kRelative, typename T, typename Store>
 HWY_INLINE unsigned LookQuickly(T tag, const RowTask<T>& task, const QuickLanes<QuickReal<T>>* of_rows, int64_t begin,
                                 int64_t count, const QuickParameter<QuickReal<T>>& w,
                                 const QuickParameter<QuickReal<T>>& b, Store store) {
@@ -335,6 +366,10 @@ HWY_INLINE unsigned LookQuickly(T tag, const RowTask<T>& task, const QuickLanes<
   const QuickLanes<Real> first = of_rows[0];
   const QuickLanes<Real> second = of_rows[kRows - 1];
   Vector<Real> least = hn::Set(real, std::numeric_limits<Real>::infinity());
+  if constexpr (kRelative) {
+    const hn::RebindToUnsigned<Tag<Real>> words;
+    least = hn::BitCast(real, hn::Set(words, 0xFFFFFFFFu));
+  }
   Vector<Real> second_least = least;
   for (int64_t i = 0; i < count; i += kStep) {
     Vector<Real> weight[2], bias[2];
@@ -346,13 +381,22 @@ HWY_INLINE unsigned LookQuickly(T tag, const RowTask<T>& task, const QuickLanes<
       FetchAhead(x + i, y + i, caching.prefetch, caching.stream);
       if (kRows == 2) FetchAhead(x + row_elements + i, y + row_elements + i, caching.prefetch, caching.stream);
     }
-    least = QuickStep<kCentred>(tag, first, x + i, y + i, weight, bias, least, store);
+    if constexpr (kRelative) {
+      least = RelativeStep(tag, first, x + i, y + i, weight, least);
+      if (kRows == 2) {
+        second_least = RelativeStep(tag, second, x + row_elements + i, y + row_elements + i, weight, second_least);
+      }
+      continue;
+    } else {
+      least = QuickStep<kCentred>(tag, first, x + i, y + i, weight, bias, least, store);
+    }
     if constexpr (kRows == 2) {
       second_least = QuickStep<kCentred>(tag, second, x + row_elements + i, y + row_elements + i, weight, bias,
                                          second_least, store);
     }
   }
   const auto is_near = [&](Vector<Real> distances, const QuickLanes<Real>& row) HWY_ATTR {
+    if constexpr (kRelative) return IsNearRelative(row, distances);
     return !hn::AllTrue(real, hn::Gt(distances, hn::Set(real, static_cast<Real>(row.fixed))));
   };
   return (is_near(least, first) ? 1u : 0u) | (kRows == 2 && is_near(second_least, second) ? 2u : 0u);
@@ -378,27 +422,37 @@ HWY_INLINE void ApplyNearestRows(T tag, const RowBlock& block, const NearestRows
       if ((which >> r & 1) != 0) LookCarefully<kStatistic>(tag, block, nearest, rows, row + r, begin, end);
     }
   };
-  const auto sweep = [&](int64_t begin, auto store) HWY_ATTR {
+  const auto sweep = [&](int64_t begin, auto relative, auto store) HWY_ATTR {
+    constexpr bool kRelative = decltype(relative)::value;
     const int64_t whole = begin + (block.n - begin) / kStep * kStep;
     for (int64_t i = begin; i < whole; i += kLookElements<T>) {
       const int64_t count = HWY_MIN(kLookElements<T>, whole - i);
-      const unsigned near = block.prefetch == 0
-                                ? LookQuickly<kRows, kCentred, false>(tag, task, lanes, i, count, w, b, store)
-                                : LookQuickly<kRows, kCentred, true>(tag, task, lanes, i, count, w, b, store);
+      const unsigned near =
+          block.prefetch == 0 ? LookQuickly<kRows, kCentred, false, kRelative>(tag, task, lanes, i, count, w, b, store)
+                              : LookQuickly<kRows, kCentred, true, kRelative>(tag, task, lanes, i, count, w, b, store);
       if (HWY_UNLIKELY(near != 0)) carefully(near, i, i + count);
     }
     if (whole < block.n) carefully((1u << kRows) - 1, whole, block.n);
   };
+  const auto store_any = [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::StoreU(v, tag_of, to); };
   // Streaming stores need alignment.
   constexpr uintptr_t kBytes = 64;
   const auto misaligned = reinterpret_cast<uintptr_t>(task.y) % kBytes;
   if (kRows == 1 && block.stream && misaligned % sizeof(typename T::Storage) == 0) {
     const auto begin = static_cast<int64_t>((kBytes - misaligned) % kBytes / sizeof(typename T::Storage));
     if (begin > 0) carefully(1, 0, HWY_MIN(begin, block.n));
-    if (begin < block.n) sweep(begin, [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::Stream(v, tag_of, to); });
+    if (begin < block.n)
+      sweep(begin, std::false_type(), [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::Stream(v, tag_of, to); });
     return;
   }
-  sweep(0, [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::StoreU(v, tag_of, to); });
+  if constexpr (std::is_same_v<T, BF16> && !kCentred) {
+    // Products of elements, 1 / D and a weight that is not huge are normal where y is.
+    const bool few = lanes[0].ulps <= kMostUlps && lanes[kRows - 1].ulps <= kMostUlps;
+    if (few && block.parameters.bias == nullptr && nearest.largest_weight <= 0x1p+20) {
+      return sweep(0, std::true_type(), store_any);
+    }
+  }
+  sweep(0, std::false_type(), store_any);
 }
 
 template <Statistic kStatistic, typename T>
