@@ -171,6 +171,9 @@ NORMD_HOST_DEVICE inline ElementBound BoundOfElements(const NormalisedBound& bou
 // root) and these sums in f64, if the sum is at least 2^-100, so that no square that was lost matters.
 inline constexpr double kOfRunsOfFour = 1.5;
 inline constexpr double kLeastSumOfRuns = 0x1p-100;
+// The same error where y is calculated in f64, whose own errors fit into the factor. It needs no doubling where
+// there is no bias, so that it is a small part of |y|.
+inline constexpr double kRelativeOfRuns = kOfRunsOfFour * 0x1p-24 * (1 + 0x1p-5);
 NORMD_HOST_DEVICE inline ElementBound BoundInF32(const NormalisedBound& bound, double of_sums, double centre,
                                                  double weight, double bias) {
   constexpr double kUnit32 = 0x1p-24 * (1 + 0x1p-5);

@@ -305,15 +305,23 @@ HWY_NOINLINE void SumAgain(T tag, const RowBlock& block, int64_t row, RowBounds*
   rows->inverse[row] = FinishNarrow(block.statistic, block.rule, sum, n, 0, Precision::kExact).statistics.inverse.hi;
 }
 
-// Looks carefully at elements [begin, end) of a row and writes them.
+// What LookCarefully does with elements that are undecided.
+struct CarefulContext {
+  const NearestRows* nearest;
+  int64_t row, begin;
+  bool is_trial;  // whether any is undecided is all that is asked
+  bool is_undecided;
+};
+
+// Looks carefully at elements [begin, end) of a row and writes them. Sums in runs decide most of them, and where they
+// do not, the row is summed again.
 template <Statistic kStatistic, typename T>
 HWY_NOINLINE void LookCarefully(T tag, const RowBlock& block, const NearestRows& nearest, RowBounds& rows, int64_t row,
                                 int64_t begin, int64_t end) {
-  SumAgain(tag, block, row, &rows);
-  struct Context {
-    const NearestRows& nearest;
-    int64_t row, begin;
-  } context = {nearest, row, begin};
+  CarefulContext context = {&nearest, row, begin, (rows.in_runs >> row & 1) != 0, false};
+  const double doubled = block.parameters.bias == nullptr ? 1 : 2;
+  const ElementBound of_runs = {0, doubled * kRelativeOfRuns * nearest.bound_factor};
+  const ElementBound& bound = context.is_trial ? of_runs : rows.careful[row];
   const int64_t at = row * block.n + begin;
   NearestSpan span;
   span.x = block.x.At(at);
@@ -322,8 +330,8 @@ HWY_NOINLINE void LookCarefully(T tag, const RowBlock& block, const NearestRows&
   span.centring = kStatistic == Statistic::kMeanVariance ? Centring::kOnce : Centring::kNone;
   span.shift = rows.shift + row;
   span.inverse = rows.inverse + row;
-  span.fixed = &rows.careful[row].fixed;
-  span.relative = &rows.careful[row].relative;
+  span.fixed = &bound.fixed;
+  span.relative = &bound.relative;
   span.rounding *= nearest.bound_factor;
   span.parameters_along = block.per_element ? Along::kColumns : Along::kNothing;
   const cpu::Parameters parameters = block.parameters.At(block.per_element ? begin : 0);
@@ -331,16 +339,20 @@ HWY_NOINLINE void LookCarefully(T tag, const RowBlock& block, const NearestRows&
   span.bias = parameters.bias;
   span.context = &context;
   span.report = [](void* of, const Undecided* elements, int64_t n) {
-    const auto& known = *static_cast<const Context*>(of);
-    for (int64_t i = 0; i < n; ++i) {
-      known.nearest.report(known.nearest.context, {known.row, known.begin + elements[i].column, elements[i].x});
+    auto& known = *static_cast<CarefulContext*>(of);
+    known.is_undecided = true;
+    for (int64_t i = 0; i < n && !known.is_trial; ++i) {
+      known.nearest->report(known.nearest->context, {known.row, known.begin + elements[i].column, elements[i].x});
     }
   };
   HWY_NAMESPACE::ApplyNearest(span);
+  if (!context.is_trial || !context.is_undecided) return;
+  SumAgain(tag, block, row, &rows);
+  LookCarefully<kStatistic>(tag, block, nearest, rows, row, begin, end);
 }
 
 // The elements of a row that one quick look covers: four steps of f32, and one of 16-bit types, of which more elements
-// lie near a middle.
+// lie near a middle; two if the bound is a part of |y| alone.
 template <typename T>
 inline constexpr int64_t kLookElements = (std::is_same_v<T, F32> ? 8 : 2) * kLanesOf<QuickReal<T>>;
 
@@ -425,8 +437,9 @@ HWY_INLINE void ApplyNearestRows(T tag, const RowBlock& block, const NearestRows
   const auto sweep = [&](int64_t begin, auto relative, auto store) HWY_ATTR {
     constexpr bool kRelative = decltype(relative)::value;
     const int64_t whole = begin + (block.n - begin) / kStep * kStep;
-    for (int64_t i = begin; i < whole; i += kLookElements<T>) {
-      const int64_t count = HWY_MIN(kLookElements<T>, whole - i);
+    constexpr int64_t kLook = (kRelative ? 2 : 1) * kLookElements<T>;
+    for (int64_t i = begin; i < whole; i += kLook) {
+      const int64_t count = HWY_MIN(kLook, whole - i);
       const unsigned near =
           block.prefetch == 0 ? LookQuickly<kRows, kCentred, false, kRelative>(tag, task, lanes, i, count, w, b, store)
                               : LookQuickly<kRows, kCentred, true, kRelative>(tag, task, lanes, i, count, w, b, store);
