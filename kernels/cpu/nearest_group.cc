@@ -21,6 +21,7 @@ GroupBound::GroupBound(const Run& run, const SumErrors& sums, const FinishedStat
   if (!run.wide()) {
     const bool sums_are_finite = plan.given_statistics || std::isfinite(group.m2);
     is_finite = sums_are_finite && std::isfinite(group.mean) && std::isfinite(group.inverse_std);
+    if (plan.given_statistics) is_finite = is_finite && group.inverse_std != 0;
     bound = plan.given_statistics ? BoundOfGiven(group)
             : centred             ? BoundAboutMean(n, sums, group)
                                   : BoundAboutZero(plan.statistic, sums, group);
@@ -29,6 +30,7 @@ GroupBound::GroupBound(const Run& run, const SumErrors& sums, const FinishedStat
   // The sums of a group that is not finite are Inf or NaN, and its 1 / D is 0 or NaN.
   const double inverse = group.statistics.inverse.hi;
   is_finite = std::isfinite(inverse) && inverse != 0 && std::isfinite(group.statistics.delta.hi);
+  if (plan.given_statistics) is_finite = is_finite && std::isfinite(group.mean) && std::isfinite(group.inverse_std);
   ElementErrors elements;
   // The largest magnitude is that of the high parts.
   const bool in_pairs = run.x.lo != nullptr && plan.statistic != Statistic::kMaxAbs;
@@ -36,6 +38,8 @@ GroupBound::GroupBound(const Run& run, const SumErrors& sums, const FinishedStat
   bound = plan.given_statistics ? WideBoundOfGiven(centred, elements, group)
           : centred             ? WideBoundAboutMean(n, sums, elements, group)
                                 : WideBoundAboutZero(sums, elements, group);
+  // What is lost where x * scale, scale * r or n is so small that its low part is no f64.
+  bound.beta += 0x1p-1070 * (1 + inverse + group.inverse_std);
 }
 
 ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
@@ -141,7 +145,8 @@ void NearestGroups::Decide(int64_t r0, int64_t k1, int64_t r1, double x) {
   const slow_road::Affine affine = AffineOf(r0, k1, r1);
   const int64_t index = IndexOf(run_.plan, k0_, r0, k1, r1);
   const slow_road::Element element = ElementAt(index, x);
-  if (!std::isfinite(element.x) || !std::isfinite(element.r)) return;
+  // `x` is the sum with the residual, which may overflow although neither is Inf.
+  if (!std::isfinite(x) || !std::isfinite(element.x) || !std::isfinite(element.r)) return;
   if (!std::isfinite(affine.weight.hi) || !std::isfinite(affine.bias)) return;
   const bool casts_first = run_.plan.cast_order == CastOrder::kCastThenAffine;
   double y = 0;

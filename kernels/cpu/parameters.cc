@@ -51,10 +51,13 @@ void AddOffset(double offset, HostParameters* host) {
   if (!is_exact) host->weight_rest = std::move(rest);
 }
 
+// Of the values that are finite: those that are not give no element that could be rounded to the wrong side.
 double LargestMagnitude(const std::vector<double>& values, double absent) {
   if (values.empty()) return absent;
   double largest = 0;
-  for (const double value : values) largest = std::max(largest, std::abs(value));
+  for (const double value : values) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
   return largest;
 }
 

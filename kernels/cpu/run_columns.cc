@@ -76,7 +76,10 @@ class ColumnTile {
         delta_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))),
         inverse_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))) {
     if (!run_.wide() && run_.precision() == Precision::kFast) shift32_.resize(static_cast<size_t>(columns_));
-    if (run_.nearest.on) summed_about_.resize(static_cast<size_t>(groups_));
+    if (run_.nearest.on) {
+      summed_about_.resize(static_cast<size_t>(groups_));
+      sums_to_zero_.resize(static_cast<size_t>(groups_));
+    }
     if (by_factors_) return;
     scale_ = Columns(1);
     delta_lo_ = Columns(0);
@@ -180,7 +183,11 @@ class ColumnTile {
         bias = parameters.bias == nullptr ? 0 : parameters.bias[column];
       }
       const ElementBound bound = bounds[static_cast<size_t>(column / plan_.reduce1)].Of(run_, weight, bias);
-      columns.fixed[static_cast<size_t>(column)] = rounds_weights ? ElementBound().fixed : bound.fixed;
+      double fixed = rounds_weights ? ElementBound().fixed : bound.fixed;
+      // Where w is 0 and no b is added, y has the sign of n, which an element near the mean may not show.
+      const bool keeps_sign = parameters.bias == nullptr || (bias == 0 && std::signbit(bias));
+      if (weight == 0 && keeps_sign && IsCentred() && fixed == 0) fixed = 0x1p-1000;
+      columns.fixed[static_cast<size_t>(column)] = fixed;
       columns.relative[static_cast<size_t>(column)] = bound.relative;
     }
     return columns;
@@ -194,8 +201,9 @@ class ColumnTile {
                                    .bias = ParameterColumns(run_.parameters.bias, bias_columns)};
     std::vector<GroupBound> bounds;
     for (int64_t group = 0; group < groups_; ++group) {
-      const double about = summed_about_[static_cast<size_t>(group)];
-      bounds.emplace_back(run_, SumErrors{AdditionsInColumns(plan_.reduce0, plan_.reduce1), about}, Result(group));
+      const SumErrors sums = {AdditionsInColumns(plan_.reduce0, plan_.reduce1),
+                              summed_about_[static_cast<size_t>(group)], sums_to_zero_[static_cast<size_t>(group)]};
+      bounds.emplace_back(run_, sums, Result(group));
     }
     NearestGroups nearest(run_, first_group_ / plan_.keep1, first_k1_, groups_);
     const ColumnBounds column_bounds = BoundsOf(bounds, parameters);
@@ -519,7 +527,10 @@ class ColumnTile {
       double* const second = sums + group * plan_.reduce1;
       const PairSums total = {IsCentred() ? fold(second + room) : DoublePair{}, fold(second)};
       const double shift = shift_[static_cast<size_t>(group * plan_.reduce1)];
-      if (run_.nearest.on) summed_about_[static_cast<size_t>(group)] = shift;
+      if (run_.nearest.on) {
+        summed_about_[static_cast<size_t>(group)] = shift;
+        sums_to_zero_[static_cast<size_t>(group)] = total.second.hi == 0;
+      }
       results_[static_cast<size_t>(group)] = run_.Finish(plan_.statistic, total, run_.counted, shift, 1, precision);
     }
   }
@@ -606,6 +617,7 @@ class ColumnTile {
   std::vector<FinishedStatistics> results_;
   std::vector<Magnitude> magnitudes_;  // one per group, f64 only
   std::vector<double> summed_about_;   // one per group: the shifts of the sums, where y is rounded to the nearest value
+  std::vector<bool> sums_to_zero_;     // likewise, see SumErrors::is_zero
   Centring centring_ = Centring::kOnce;
 };
 

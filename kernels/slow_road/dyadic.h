@@ -71,7 +71,7 @@ class ExactSum {
   static_assert(kLowest % 64 == 0 && kDigits % 2 == 0);
 
  public:
-  // Adds sign * m * 2^e. REQUIRES: e >= kLowest, and the sum of all magnitudes is under 2^(kLowest + 32 (kDigits - 3)).
+  // Adds sign * m * 2^e. REQUIRES: e >= kLowest, and the sum of all magnitudes is under 2^(kLowest + 32 (kDigits - 1)).
   void Add(int64_t sign, uint64_t m, int64_t e) {
     const int64_t bit = e - kLowest;
     const auto at = static_cast<int>(bit >> 5);

@@ -151,9 +151,11 @@ SlowGroup::PairStatistics SlowGroup::SumPairs() const {
     const double about = formula_.centred() ? PairMean().hi : 0;
     PairwiseSum first, second;
     DoublePair largest;
+    bool has_residual = false;
     reader_([&](const Element* elements, int64_t n) {
       for (int64_t i = 0; i < n; ++i) {
         const DoublePair v = ValueOf(elements[i]);
+        has_residual = has_residual || elements[i].r != 0;
         if (formula_.statistic == Statistic::kAbsSum || formula_.statistic == Statistic::kMaxAbs) {
           const DoublePair magnitude = v.hi < 0 ? Negate(v) : v;
           second.Add(magnitude);
@@ -172,12 +174,14 @@ SlowGroup::PairStatistics SlowGroup::SumPairs() const {
     if (formula_.centred()) {
       const DoublePair delta = Divide(first.Total(), count);
       const DoublePair correction = Multiply(first.Total(), delta);
+      result.mean = normd::Add({about, 0}, delta);
       if (!(correction.hi <= value.hi / 2)) return result;  // the mean is no f64 that the elements lie about
       value = normd::Add(value, Negate(correction));
-      result.mean = normd::Add({about, 0}, delta);
     }
     if (formula_.centred() || formula_.statistic == Statistic::kMeanSquare) value = Divide(value, count);
     if (formula_.centred()) spread = std::sqrt(value.hi);
+    // The elements of a stream that is kept wide are off by 2^-104 of themselves, and so of the mean.
+    if (has_residual && spread > 0) result.inverse_error = 0x1p-101 * std::abs(result.mean.hi) / spread;
   }
   const bool divides = formula_.centred() || formula_.statistic == Statistic::kMeanSquare;
   result.m2 = value.hi * (divides && !formula_.is_given ? static_cast<double>(formula_.counted) : 1);
@@ -209,21 +213,22 @@ SlowGroup::Approximation SlowGroup::Approximate(const Element& element, const Af
   const double about = formula_.centred() ? std::abs(value.hi) + std::abs(s.mean.hi) : 0;
   const double of_n = s.mean_error + 0x1p-101 * (parts + about) * s.inverse.hi;
   const double weight = std::abs(affine.weight.hi);
-  const double error = 0x1p-90 * std::abs(product.hi) + weight * of_n +
-                       0x1p-101 * (std::abs(product.hi) + std::abs(affine.bias)) + 0x1p-1060;
+  const double relative = 0x1p-90 + s.inverse_error;
+  // What is lost where an element or n is so small that its low part is no f64.
+  const double lost = weight * (1 + s.inverse.hi) * 0x1p-1070 + 0x1p-1060;
+  const double error = relative * std::abs(product.hi) + weight * of_n +
+                       0x1p-101 * (std::abs(product.hi) + std::abs(affine.bias)) + lost;
   return {y, error};
 }
 
-// Sets *below to the index of the value below |y| if no other middle than the one above that value is near.
-std::optional<int64_t> SlowGroup::Decide(const Format& format, const Approximation& approximation, int64_t* below) {
+std::optional<int64_t> SlowGroup::Decide(const Format& format, const Approximation& approximation, int64_t* guess) {
   const DoublePair y = approximation.y.hi < 0 ? Negate(approximation.y) : approximation.y;
-  if (!std::isfinite(y.hi) || y.hi > 0x1p+1000) return std::nullopt;
-  int64_t index = format.IndexBelow(y.hi);
-  if (index >= format.Infinity()) return std::nullopt;
+  int64_t index = std::isnan(y.hi) ? 0 : format.IndexBelow(y.hi);
+  *guess = index;
+  if (index >= format.Infinity() || y.hi > 0x1p+1000) return std::nullopt;
   if (y.lo < 0 && index > 0 && format.Value(index) == y.hi) --index;
   const double half = std::ldexp(1.0, format.HalfStep(index));
   if (!(approximation.error <= half / 2)) return std::nullopt;
-  *below = index;
   const double distance = (y.hi - format.Value(index)) - half + y.lo;  // exact but for the last digit of y.lo
   if (std::abs(distance) <= approximation.error) return std::nullopt;
   return distance > 0 ? index + 1 : index;
@@ -311,7 +316,7 @@ int SlowGroup::SignBeside(const Dyadic& product, const Dyadic& bias, const Dyadi
   return of_root * Compare(u * u * s.k, c * c * s.q);
 }
 
-double SlowGroup::NearestExactly(const Format& format, const Element& element, const Affine& affine, int64_t near) {
+double SlowGroup::NearestExactly(const Format& format, const Element& element, const Affine& affine, int64_t guess) {
   const ExactStatistics& s = Exact();
   if (s.divisor_is_zero) {
     return formula_.rule.zero_norm_gives_zero ? std::copysign(0.0, element.x + formula_.scale * element.r)
@@ -332,7 +337,7 @@ double SlowGroup::NearestExactly(const Format& format, const Element& element, c
   const auto beside = [&](const Dyadic& magnitude) {
     return side * SignBeside(product, bias, side > 0 ? magnitude : magnitude.Negated());
   };
-  const Found found = FindNearest(format, near, beside);
+  const Found found = FindNearest(format, guess, beside);
   if (found.is_tie) ++rungs_.ties;
   return WithSign(found.index, format, side);
 }
@@ -358,21 +363,20 @@ double SlowGroup::NearestM2() {
 }
 
 double SlowGroup::Nearest(const Format& format, const Element& element, const Affine& affine) {
-  int64_t below = -1;
-  if (first_ == FirstRung::kPairs && Pairs().usable) {
+  int64_t guess = 0;
+  if (first_ == FirstRung::kPairs) {
     ++rungs_.pairs;
     const Approximation approximation = Approximate(element, affine);
-    if (const std::optional<int64_t> index = Decide(format, approximation, &below)) {
+    const std::optional<int64_t> index = Decide(format, approximation, &guess);
+    if (index.has_value() && Pairs().usable) {
       // A middle lies above 0, and y is farther from it than its error: the sign of y is known, unless y rounds to 0.
       if (*index > 0 || std::abs(approximation.y.hi) > approximation.error) {
         return WithSign(*index, format, Sign(approximation.y.hi));
       }
     }
-    // The sign must be known, too, where the value below is 0.
-    if (below == 0) below = -1;
   }
   ++rungs_.exact;
-  return NearestExactly(format, element, affine, below);
+  return NearestExactly(format, element, affine, guess);
 }
 
 }  // namespace normd::slow_road

@@ -11,10 +11,11 @@
 // where A is the centred element times a count, r, Q and k make the divisor D (all of them are dyadic numbers or
 // whole), and m is the middle. Equal means a tie, which goes to the even value. Nothing is decided by "enough digits".
 //
-// In the path: the walkers of kernels/cpu call it for the elements that cpu::Apply reports. Ownership: a SlowGroup
+// In the path: the walkers of kernels/cpu call it for the elements that their kernels report. Ownership: a SlowGroup
 // borrows the function that reads the group, which must outlive it. Threads: one at a time. Costs: the sums of the
-// group in pairs when an element first needs them (about 15 ns an element of the group), the exact sums likewise; then
-// 50 ns an element in pairs, and a comparison of integers, 0.1 to 0.3 us for f32, for each element that pairs leave.
+// group in pairs when an element first needs them (about 15 ns an element of the group), and the exact sums likewise;
+// then 50 ns an element in pairs. An element that pairs leave takes some comparisons of integers, 1 to 3 us in f32 and
+// 7 us in f64; where exponents are spread over the whole range of f64 it takes up to 1.6 ms.
 #ifndef NORMD_KERNELS_SLOW_ROAD_GROUP_H_
 #define NORMD_KERNELS_SLOW_ROAD_GROUP_H_
 
@@ -100,8 +101,9 @@ class SlowGroup {
   struct PairStatistics {
     bool usable = false;
     DoublePair mean, inverse;
-    double mean_error = 0;  // of mean / D
-    double m2 = 0;          // where a search begins
+    double mean_error = 0;     // of mean / D
+    double inverse_error = 0;  // of 1 / D, relative, beside that of the sums
+    double m2 = 0;             // where a search begins
   };
   // The statistics as exact numbers: the centred element is (count * element - sum) / count.
   struct ExactStatistics {
@@ -120,9 +122,9 @@ class SlowGroup {
   DoublePair ValueOf(const Element& element) const;
   Dyadic Exactly(const Element& element) const;
   Approximation Approximate(const Element& element, const Affine& affine);
-  // The index of the nearest value where the approximation decides it.
-  static std::optional<int64_t> Decide(const Format& format, const Approximation& approximation, int64_t* below);
-  double NearestExactly(const Format& format, const Element& element, const Affine& affine, int64_t near);
+  // The index of the nearest value where the approximation decides it. *guess is where a search may begin.
+  static std::optional<int64_t> Decide(const Format& format, const Approximation& approximation, int64_t* guess);
+  double NearestExactly(const Format& format, const Element& element, const Affine& affine, int64_t guess);
   // The sign of y - m; A * w is `product`.
   int SignBeside(const Dyadic& product, const Dyadic& bias, const Dyadic& m);
 

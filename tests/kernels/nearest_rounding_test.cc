@@ -1,6 +1,7 @@
 // exact-4 in the making: y of EXACT rounded to the nearest value, by whichever rung of the ladder decides an element.
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -177,6 +178,57 @@ TEST(NearestBoundaryTest, DecidesElementsAtTheMiddles) { EXPECT_THAT(WrongRows(1
 TEST(NearestBoundaryTest, FindsABoundThatIsTooSmall) {
   EXPECT_GT(WrongRows(0).size(), 4u);
   EXPECT_GT(WrongRows(0x1p-6).size(), 0u);
+}
+
+// A row of f64 by RMSNorm, its bits beside the oracle's.
+void ExpectNearestRow(const std::vector<double>& x, const std::vector<double>& w, double residual_scale = 1,
+                      const std::vector<double>& residual = {}) {
+  Case c;
+  c.spec.attributes = RmsNormSpec();
+  c.shape = {1, static_cast<int64_t>(x.size())};
+  c.dtype = DType::kF64;
+  const auto bytes = [](const std::vector<double>& values) {
+    return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double));
+  };
+  CaseData data;
+  data.x = bytes(x);
+  if (!w.empty()) c.weight = DType::kF64;
+  data.weight = bytes(w);
+  if (!residual.empty()) c.residual = {DType::kF64, residual_scale, ResidualRounding::kKeepWide};
+  data.residual = bytes(residual);
+  const oracle::NearestResult want = oracle::Nearest(OracleSpec(c), OracleInput(c, data));
+  for (const bool slowly : {false, true}) {
+    const std::unique_ptr<Backend> backend = NearestBackend(slowly ? kInf : 1, false);
+    EXPECT_EQ(NotNearest(oracle::Type::kF64, RunCase(*backend, c, data)->y, want.y), "") << (slowly ? "in pairs" : "");
+  }
+}
+
+// Elements whose low parts are lost, because they, their scaled values or n are near the end of the range.
+TEST(NearestEdgeTest, KnowsWhatTinyElementsLose) {
+  std::vector<double> x = {0x1p+401};
+  for (int i = 1; i < 64; ++i) x.push_back((1 + i * 0x1.37p-7) * 0x1p-470);
+  ExpectNearestRow(x, {});
+  ExpectNearestRow({1, 0x1.5eb851eb851ecp-1050, 2, 3}, {1, 0x1p+900, 1, 1});
+  ExpectNearestRow({1, 0, 0, 0}, {1, 0x1p+500, 0x1p+500, 0x1p+500}, 0x1.8p-500,
+                   {0, 0x1.123456789abcdp-540, 0x1.3p-540, 0x1.fedcba9876543p-540});
+}
+
+// An infinite weight is no reason to trust the elements beside it.
+TEST(NearestEdgeTest, BoundsElementsBesideAnInfiniteWeight) {
+  static const auto* const rows = new std::vector<BoundaryRow>(BoundaryRows(TestSeed()));
+  const std::unique_ptr<Backend> backend = NearestBackend(1, false);
+  size_t tried = 0;
+  for (const BoundaryRow& row : *rows) {
+    if (row.c.spec.method() != Method::kRmsNorm || row.c.weight != DType::kF32) continue;
+    BoundaryRow changed = row;
+    const float infinity = std::numeric_limits<float>::infinity();
+    std::memcpy(changed.data.weight.data(), &infinity, sizeof(infinity));
+    const oracle::NearestResult want = oracle::Nearest(OracleSpec(row.c), OracleInput(row.c, changed.data));
+    const std::string y = RunCase(*backend, row.c, changed.data)->y;
+    EXPECT_EQ(NotNearest(OracleType(row.c.dtype), y, want.y), "") << row.Name();
+    ++tried;
+  }
+  EXPECT_GT(tried, 0u);
 }
 
 }  // namespace
