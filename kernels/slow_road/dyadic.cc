@@ -42,10 +42,11 @@ Dyadic::Dyadic(int sign, int64_t exponent, const uint64_t* words, int size)
 }
 
 Dyadic& Dyadic::operator=(const Dyadic& other) {
+  if (this == &other) return *this;
   sign_ = other.sign_;
   size_ = other.size_;
   exponent_ = other.exponent_;
-  std::memmove(words_, other.words_, static_cast<size_t>(size_) * sizeof(words_[0]));
+  std::memcpy(words_, other.words_, static_cast<size_t>(size_) * sizeof(words_[0]));
   return *this;
 }
 
