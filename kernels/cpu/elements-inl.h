@@ -65,12 +65,12 @@ HWY_INLINE bool AllFinite(const Vector<float>* values) {
 }
 
 // The weights or the biases of a row: element i uses values[i * step]. The step is 1, or 0 where all elements have the
-// same value, which then fills a vector.
-template <typename Real>
+// same value, which then fills kVectors vectors.
+template <typename Real, int64_t kVectors = 1>
 struct RowParameter {
   const Real* values;
   int64_t step;
-  HWY_ALIGN Real lanes[kLanesOf<Real>];
+  HWY_ALIGN Real lanes[kVectors * kLanesOf<Real>];
 
   // If `given` is null, all elements have the value `absent`.
   RowParameter(const Real* given, bool per_element, Real absent) : values(given), step(1) {

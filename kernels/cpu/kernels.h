@@ -242,6 +242,13 @@ struct NearestSpan {
   static constexpr int64_t kMostUndecided = 64;
   void (*report)(void* context, const Undecided* elements, int64_t n) = nullptr;
   void* context = nullptr;
+
+  // Makes that a call of `function`, which must outlive the span.
+  template <typename Function>
+  void ReportTo(Function& function) {
+    context = &function;
+    report = [](void* of, const Undecided* elements, int64_t n) { (*static_cast<Function*>(of))(elements, n); };
+  }
 };
 
 // Writes y, each element rounded to nearest where the bound shows which value that is, and reports the other elements.

@@ -228,21 +228,9 @@ HWY_INLINE bool IsNearRelative(const QuickLanes<float>& lanes, Vector<float> lea
   return !hn::AllTrue(halves, hn::Eq(hn::Max(values, limit), values));
 }
 
-// The weights or the biases of a row, as RowParameter has them, for steps of two vectors.
+// The weights or the biases of a row, for steps of two vectors.
 template <typename Real>
-struct QuickParameter {
-  const Real* values;
-  int64_t step;
-  HWY_ALIGN Real lanes[2 * kLanesOf<Real>];
-
-  QuickParameter(const Real* given, bool per_element, Real absent) : values(given), step(1) {
-    if (given != nullptr && per_element) return;
-    const Real value = given == nullptr ? absent : *given;
-    for (Real& lane : lanes) lane = value;
-    values = lanes;
-    step = 0;
-  }
-};
+using QuickParameter = RowParameter<Real, 2>;
 
 // Two vectors of w or b, in the order of LoadTwo.
 HWY_INLINE void LoadTwoParameters(F32, const double* values, V* two) {

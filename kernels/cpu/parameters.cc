@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/pairs.h"
@@ -40,25 +39,13 @@ std::vector<double> Widen(const TensorView& view, const ParameterOrder& order) {
 // Adds `offset` to the weights, and keeps what does not fit.
 void AddOffset(double offset, HostParameters* host) {
   if (offset == 0) return;
-  bool is_exact = true;
-  std::vector<double> rest(host->weight.size());
   for (size_t i = 0; i < host->weight.size(); ++i) {
     const DoublePair sum = TwoSum(host->weight[i], offset);
     host->weight[i] = sum.hi;
-    rest[i] = std::isfinite(sum.hi) ? sum.lo : 0;
-    is_exact = is_exact && rest[i] == 0;
+    if (sum.lo == 0 || !std::isfinite(sum.hi)) continue;
+    host->weight_rest.resize(host->weight.size());
+    host->weight_rest[i] = sum.lo;
   }
-  if (!is_exact) host->weight_rest = std::move(rest);
-}
-
-// Of the values that are finite: those that are not give no element that could be rounded to the wrong side.
-double LargestMagnitude(const std::vector<double>& values, double absent) {
-  if (values.empty()) return absent;
-  double largest = 0;
-  for (const double value : values) {
-    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
-  }
-  return largest;
 }
 
 }  // namespace
@@ -74,8 +61,6 @@ HostParameters ConvertParameters(const ParameterViews& parameters, double weight
   host.weight = Widen(parameters.weight, parameters.order);
   host.bias = Widen(parameters.bias, parameters.order);
   AddOffset(weight_offset, &host);
-  host.largest_weight = LargestMagnitude(host.weight, 1);
-  host.largest_bias = LargestMagnitude(host.bias, 0);
   host.weight32.assign(host.weight.begin(), host.weight.end());
   host.bias32.assign(host.bias.begin(), host.bias.end());
   const auto weight_fits = [](double value) {

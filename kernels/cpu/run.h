@@ -44,6 +44,8 @@ struct Run {
   Elements given_x{}, given_residual{};
   // The prepared form of given statistics, if the job wants no mean and no inverse_std and PrepareGiven() returned it.
   std::optional<GivenGroups> given{};
+  // The largest finite magnitudes of w and b; of absent ones 1 and 0. Set if nearest.on.
+  double largest_weight = 1, largest_bias = 0;
   NearestOptions nearest{};  // `on` only where this run rounds to the nearest value
   bool stream = false;       // y is too large for the caches and is written past them
   bool prefetch = false;     // x is too large for the caches of one core and is fetched ahead

@@ -79,6 +79,7 @@ class ColumnTile {
     if (run_.nearest.on) {
       summed_about_.resize(static_cast<size_t>(groups_));
       sums_to_zero_.resize(static_cast<size_t>(groups_));
+      nearest_ = std::make_unique<NearestGroups>(run_, k0, begin, groups_);
     }
     if (by_factors_) return;
     scale_ = Columns(1);
@@ -100,7 +101,7 @@ class ColumnTile {
       }
       run_.StoreGroup(first_group_ + group, result);
       if (run_.nearest.on && run_.StoresGroups() && GroupBound(run_, {}, result).is_finite) {
-        NearestGroups(run_, first_group_ / plan_.keep1, first_k1_ + group, 1).StoreGroup(first_k1_ + group);
+        nearest_->StoreGroup(first_k1_ + group);
       }
       if (run_.is_16bit() && !run_.nearest.on) Calculate16BitInF32(&result);
       Spread(group, result);
@@ -176,8 +177,8 @@ class ColumnTile {
     const bool rounds_weights = needs_rest && host != nullptr && !host->weight_rest.empty();
     ColumnBounds columns = {Columns(0), Columns(0)};
     for (int64_t column = 0; column < columns_; ++column) {
-      double weight = casts_first || host == nullptr ? 1 : host->largest_weight;
-      double bias = casts_first || host == nullptr ? 0 : host->largest_bias;
+      double weight = casts_first ? 1 : run_.largest_weight;
+      double bias = casts_first ? 0 : run_.largest_bias;
       if (!parameters_per_position_ && !casts_first) {
         weight = parameters.weight == nullptr ? 1 : parameters.weight[column];
         bias = parameters.bias == nullptr ? 0 : parameters.bias[column];
@@ -205,7 +206,6 @@ class ColumnTile {
                               summed_about_[static_cast<size_t>(group)], sums_to_zero_[static_cast<size_t>(group)]};
       bounds.emplace_back(run_, sums, Result(group));
     }
-    NearestGroups nearest(run_, first_group_ / plan_.keep1, first_k1_, groups_);
     const ColumnBounds column_bounds = BoundsOf(bounds, parameters);
     NearestSpan span;
     span.y_dtype = plan_.dtype;
@@ -224,19 +224,16 @@ class ColumnTile {
     span.parameters_along = parameters_per_position_ ? Along::kPositions : Along::kColumns;
     span.cast_order = plan_.cast_order;
     const auto apply = [&](int64_t begin, int64_t end) {
-      const auto report = [&](const Undecided* undecided, int64_t n) {
+      auto report = [&](const Undecided* undecided, int64_t n) {
         for (int64_t i = 0; i < n; ++i) {
           const int64_t group = undecided[i].column / plan_.reduce1;
           if (!bounds[static_cast<size_t>(group)].is_finite) continue;
-          nearest.Decide(begin + undecided[i].position, first_k1_ + group, undecided[i].column % plan_.reduce1,
-                         undecided[i].x);
+          nearest_->Decide(begin + undecided[i].position, first_k1_ + group, undecided[i].column % plan_.reduce1,
+                           undecided[i].x);
         }
       };
       NearestSpan part = span;
-      part.context = const_cast<void*>(static_cast<const void*>(&report));
-      part.report = [](void* context, const Undecided* undecided, int64_t n) {
-        (*static_cast<decltype(report)*>(context))(undecided, n);
-      };
+      part.ReportTo(report);
       const int64_t offset = offset_ + begin * stride_;
       part.positions = end - begin;
       part.x = run_.x.At(offset);
@@ -618,6 +615,7 @@ class ColumnTile {
   std::vector<Magnitude> magnitudes_;  // one per group, f64 only
   std::vector<double> summed_about_;   // one per group: the shifts of the sums, where y is rounded to the nearest value
   std::vector<bool> sums_to_zero_;     // likewise, see SumErrors::is_zero
+  std::unique_ptr<NearestGroups> nearest_;  // if y is rounded to the nearest value
   Centring centring_ = Centring::kOnce;
 };
 

@@ -112,8 +112,18 @@ Elements Widened(const Run& run, double* to) {
   return {DType::kF64, to, nullptr};
 }
 
-// True if the kernels can round y to the nearest value: but not PowerNorm's, and not with norms of other
-// powers than 1, 2 and infinity.
+// Of the values that are finite: those that are not give no element that could be rounded to the wrong side.
+double LargestMagnitude(const std::vector<double>& values, double absent) {
+  if (values.empty()) return absent;
+  double largest = 0;
+  for (const double value : values) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
+  return largest;
+}
+
+// True if the kernels can round y to the nearest value. They cannot for PowerNorm and for LpNorm of other orders than
+// 1, 2 and infinity.
 bool RoundsToNearest(const Run& run) {
   const NormPlan& plan = run.plan;
   return plan.precision == Precision::kExact && plan.power_groups == 0 && plan.statistic != Statistic::kPowerSum;
@@ -280,6 +290,10 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
   run.first_counted = positions.first;
   run.nearest = options.nearest;
   run.nearest.on = options.nearest.on && RoundsToNearest(run);
+  if (run.nearest.on && job.parameters != nullptr) {
+    run.largest_weight = LargestMagnitude(job.parameters->host().weight, 1);
+    run.largest_bias = LargestMagnitude(job.parameters->host().bias, 0);
+  }
   // The slow road reads the whole group, of which a part is y by then.
   std::unique_ptr<char[]> original;
   const bool reads_once = !is_wide && !SumsPowers(plan.statistic) && ReadsRowsOnce(run);

@@ -90,10 +90,8 @@ NearestRows NearestRowsOf(const Run& run) {
   const auto n = static_cast<double>(plan.reduce1);
   NearestRows rows;
   rows.additions = AdditionsInRows(1, plan.reduce1);
-  if (run.job.parameters != nullptr) {
-    rows.largest_weight = run.job.parameters->host().largest_weight;
-    rows.largest_bias = run.job.parameters->host().largest_bias;
-  }
+  rows.largest_weight = run.largest_weight;
+  rows.largest_bias = run.largest_bias;
   rows.largest_normalised = std::sqrt(n) * kSecondOrder;
   rows.bound_factor = run.nearest.bound_factor;
   rows.least_distance = LeastDistance(plan.dtype);

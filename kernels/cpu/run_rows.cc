@@ -218,8 +218,8 @@ class RowGroup {
     const HostParameters* const host = run_.job.parameters == nullptr ? nullptr : &run_.job.parameters->host();
     const bool is_one = casts_first || host == nullptr;
     // The rounding of y is no part of the bound of narrow elements, see kRoundingOfY.
-    const double bias = is_one || !run_.wide() ? 0 : host->largest_bias;
-    ElementBound elements = bound.Of(run_, is_one ? 1 : host->largest_weight, bias);
+    const double bias = is_one || !run_.wide() ? 0 : run_.largest_bias;
+    ElementBound elements = bound.Of(run_, is_one ? 1 : run_.largest_weight, bias);
     const bool needs_rest = casts_first || plan_.dtype == DType::kF64;
     if (needs_rest && host != nullptr && !host->weight_rest.empty()) elements = {};
     NearestSpan span;
@@ -242,15 +242,12 @@ class RowGroup {
     }
     span.cast_order = plan_.cast_order;
     int64_t first = r0;
-    const auto report = [&](const Undecided* undecided, int64_t n) {
+    auto report = [&](const Undecided* undecided, int64_t n) {
       for (int64_t i = 0; i < n && bound.is_finite; ++i) {
         nearest_->Decide(first + undecided[i].position, k1_, begin + undecided[i].column, undecided[i].x);
       }
     };
-    span.context = const_cast<void*>(static_cast<const void*>(&report));
-    span.report = [](void* context, const Undecided* undecided, int64_t n) {
-      (*static_cast<decltype(report)*>(context))(undecided, n);
-    };
+    span.ReportTo(report);
     const int64_t step = per_element ? 1 : r0_end - r0;
     for (; first < r0_end; first += step) {
       span.positions = step;
@@ -285,7 +282,7 @@ bool TakesWholeRows(const Run& run) {
 
 // The same to the nearest value (NormaliseRowsToNearest).
 bool TakesNearestRows(const Run& run) {
-  const bool is_small = run.job.parameters == nullptr || run.job.parameters->host().largest_bias <= 0x1p+100;
+  const bool is_small = run.largest_bias <= 0x1p+100;
   return TakesWholeRows(run) && run.plan.statistic_reduce1 == run.plan.reduce1 && run.parameters.fit_f32 &&
          (!run.is_16bit() || (run.parameters.equal_f32 && is_small)) && std::isfinite(run.nearest.bound_factor);
 }
