@@ -107,7 +107,7 @@ SHORTENED = {
     "normload --sweep": {"--loads": "--loads=50,100", "--repeats": "--repeats=1"},
 }
 SAME_FLAG = {"--duration": "-d"}
-RUN = (".", "cat", "cut", "export", "mkdir", "normctl", "normload", "printf")
+RUN = (".", "cat", "cut", "export", "mkdir", "normctl", "normload", "printf", "true")
 
 
 @dataclasses.dataclass

@@ -6,25 +6,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
-#include "client/normctl/cast_steps.h"
 #include "client/normctl/commands.h"
 #include "client/normctl/exact_answer.h"
 #include "client/normctl/json_message.h"
-#include "client/normctl/nearest.h"
 #include "client/normctl/normalize_request.h"
 #include "client/normctl/session_message.h"
 #include "client/normctl/target.h"
-#include "client/normctl/ulps.h"
+#include "client/normctl/variant_judge.h"
+#include "client/normctl/verification.h"
 
 namespace normd::client {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int64_t kMaxWorst = 1000;
 
@@ -45,6 +40,7 @@ std::vector<FlagSpec> MethodFlags() {
 struct VerifyOptions {
   std::string method;  // the name of a NormSpec field
   double max_ulp = 1;
+  bool find_variant = false;
   UlpOptions ulps;
 };
 
@@ -72,6 +68,10 @@ absl::StatusOr<VerifyOptions> ReadVerifyOptions(const ParsedArgs& args) {
     return BadValueError("worst", absl::StrCat(count), absl::StrCat("0 to ", kMaxWorst));
   }
   out.ulps.worst = static_cast<size_t>(count);
+  out.find_variant = args.Has("find-variant");
+  if (out.find_variant && args.Has("session")) {
+    return UsageError("--find-variant does not go with --session, whose definition is fixed: give the flags of METHOD");
+  }
   if (args.Has("session") && args.Has("training")) {
     return UsageError("--training does not go with --session: verify leaves the session as it is");
   }
@@ -123,133 +123,17 @@ absl::StatusOr<Candidate> LoadCandidate(const ParsedArgs& args, const std::vecto
       absl::StrCat(path, ": has shape ", ShapeText(loaded->tensor.shape), ", but x has ", ShapeText(shape)));
 }
 
-struct Verification {
-  v1::Applied applied;
-  DType dtype;
-  std::vector<int64_t> shape;
-  std::vector<double> x, candidate, exact;
-  UlpReport report;
-  NearestCount nearest;
-  double max_ulp;
-  bool has_steps = false;  // the exact answer is rounded before the affine step
-
-  bool passed() const { return report.mismatches == 0 && report.max <= max_ulp + ExactnessUlps(dtype); }
-  std::string Verdict() const {
-    if (passed()) return absl::StrFormat("every error is within %s ulp", ShortestText(max_ulp));
-    if (report.mismatches > 0) {
-      return absl::StrFormat("%d elements are NaN or infinite on one side alone", report.mismatches);
-    }
-    return absl::StrFormat("the largest error, %.4g ulp, is above %s", report.max, ShortestText(max_ulp));
-  }
-};
-
-std::vector<int64_t> IndexOf(int64_t flat, const std::vector<int64_t>& shape) {
-  std::vector<int64_t> out(shape.size());
-  for (size_t axis = shape.size(); axis-- > 0; flat /= shape[axis]) out[axis] = flat % shape[axis];
+// The definition of the flags with the defaults that the server resolved, so that each choice can be told.
+Variant GivenVariant(const v1::NormalizeRequest& request, const v1::Applied& applied) {
+  Variant out{WithDefaults(request.spec(), applied), v1::RESIDUAL_ROUNDING_UNSPECIFIED};
+  if (request.has_residual()) out.residual_rounding = applied.residual_rounding();
   return out;
 }
 
-// The shortest text of a value of `dtype`; 16-bit values are read as floats.
-std::string ValueText(DType dtype, double value) {
-  return dtype == v1::DTYPE_F64 ? ShortestText(value) : ShortestText(static_cast<float>(value));
-}
-
-std::string UlpsText(double ulps) { return std::isinf(ulps) ? "-" : absl::StrFormat("%.4g", ulps); }
-
-std::string HistogramText(const UlpReport& report, int width) {
-  constexpr int kBarWidth = 30;
-  Table table({{"ulps", Align::kRight}, {"elements", Align::kRight}, {"share", Align::kRight}, {""}});
-  int64_t left = report.elements - report.mismatches;
-  const auto all = static_cast<double>(report.elements);
-  for (size_t i = 0; i < report.histogram.size() && left > 0; ++i) {
-    const int64_t count = report.histogram[i];
-    left -= count;
-    const double share = static_cast<double>(count) / all;
-    std::string bar;
-    for (int n = 0; n < static_cast<int>(std::ceil(share * kBarWidth)); ++n) absl::StrAppend(&bar, "█");
-    table.AddRow({i < std::size(kUlpBuckets) ? absl::StrCat("<= ", kUlpBuckets[i]) : "above", absl::StrCat(count),
-                  absl::StrFormat("%.4g %%", 100 * share), bar});
-  }
-  return table.Render(width);
-}
-
-std::string WorstText(const Verification& v, int width) {
-  Table table({{"index"},
-               {"x", Align::kRight},
-               {"candidate", Align::kRight},
-               {"exact", Align::kRight},
-               {"ulps", Align::kRight}});
-  for (const UlpError& error : v.report.worst) {
-    table.AddRow({absl::StrCat("[", absl::StrJoin(IndexOf(error.index, v.shape), ","), "]"),
-                  ValueText(v.dtype, v.x[error.index]), ValueText(v.dtype, v.candidate[error.index]),
-                  ShortestText(v.exact[error.index]), UlpsText(error.ulps)});
-  }
-  return table.Render(width);
-}
-
-// "nearest   30 of 32 (93.75 %) are the nearest f32, 1 undecided".
-std::string NearestText(const Verification& v) {
-  const double share = 100 * static_cast<double>(v.nearest.nearest) / static_cast<double>(v.report.elements);
-  std::string text = absl::StrFormat("nearest   %d of %d (%.4g %%) are the nearest %s", v.nearest.nearest,
-                                     v.report.elements, share, DTypeName(v.dtype));
-  if (v.nearest.undecided > 0) absl::StrAppend(&text, ", ", v.nearest.undecided, " undecided");
-  return text;
-}
-
-void PrintText(const Verification& v, const Terminal& terminal) {
-  const UlpReport& r = v.report;
-  terminal.out << absl::StrFormat("method    %s, eps %s %s, %s %s, exact answer in f64%s (numerics %s)\n",
-                                  v.applied.method(), ShortestText(v.applied.eps()),
-                                  EnumText(*v1::EpsMode_descriptor(), v.applied.eps_mode()), DTypeName(v.dtype),
-                                  ShapeText(v.shape), v.has_steps ? ", cast then affine" : "", v.applied.numerics());
-  terminal.out << absl::StrFormat("ulps      max %.4g, mean %.4g, p50 %.4g, p99 %.4g, p99.9 %.4g\n", r.max, r.mean,
-                                  r.p50, r.p99, r.p99_9);
-  const int64_t rounded = r.AtMost(0.5), within_1 = r.AtMost(1), within_2 = r.AtMost(2);
-  terminal.out << absl::StrFormat("elements  %d: %d correctly rounded, %d within 1 ulp, %d within 2, %d above\n",
-                                  r.elements, rounded, within_1 - rounded, within_2 - within_1,
-                                  r.elements - r.mismatches - within_2);
-  terminal.out << NearestText(v) << "\n";
-  if (r.mismatches > 0) {
-    terminal.out << absl::StrFormat("mismatch  %d that are NaN or infinite on one side alone\n", r.mismatches);
-  }
-  terminal.out << absl::StrFormat("errors    absolute at most %.4g, relative at most %.4g\n", r.max_absolute,
-                                  r.max_relative);
-  terminal.out << "\n" << HistogramText(r, terminal.width);
-  if (!r.worst.empty()) terminal.out << "\n" << WorstText(v, terminal.width);
-  const std::string word =
-      v.passed() ? Painted(Paint::kBold, "ok:", terminal.color) : Painted(Paint::kError, "FAILED:", terminal.color);
-  terminal.out << "\n" << word << " " << v.Verdict() << "\n";
-}
-
-Json ReportJson(const Verification& v) {
-  const UlpReport& r = v.report;
-  Json histogram = Json::array(), worst = Json::array();
-  for (size_t i = 0; i < r.histogram.size(); ++i) {
-    Json bucket = {{"elements", r.histogram[i]}};
-    if (i < std::size(kUlpBuckets)) bucket["at_most"] = kUlpBuckets[i];
-    histogram.push_back(std::move(bucket));
-  }
-  for (const UlpError& error : r.worst) {
-    worst.push_back({{"index", IndexOf(error.index, v.shape)},
-                     {"x", NumberJson(v.x[error.index])},
-                     {"candidate", NumberJson(v.candidate[error.index])},
-                     {"exact", NumberJson(v.exact[error.index])},
-                     {"ulps", NumberJson(error.ulps)}});
-  }
-  return {{"applied", MessageJson(v.applied)},
-          {"dtype", std::string(DTypeName(v.dtype))},
-          {"shape", v.shape},
-          {"elements", r.elements},
-          {"mismatches", r.mismatches},
-          {"correctly_rounded", r.AtMost(0.5)},
-          {"nearest", {{"elements", v.nearest.nearest}, {"undecided", v.nearest.undecided}}},
-          {"ulps", {{"max", r.max}, {"mean", r.mean}, {"p50", r.p50}, {"p99", r.p99}, {"p99_9", r.p99_9}}},
-          {"max_absolute_error", NumberJson(r.max_absolute)},
-          {"max_relative_error", NumberJson(r.max_relative)},
-          {"histogram", std::move(histogram)},
-          {"worst", std::move(worst)},
-          {"max_ulp", v.max_ulp},
-          {"passed", v.passed()}};
+absl::StatusOr<std::vector<FoundVariant>> FindVariants(Client& client, const v1::NormalizeRequest& request,
+                                                       double floor, const Verification& v) {
+  const VariantJudge judge(client, request, v.dtype, v.candidate, floor);
+  return FindVariant({v.given, FitOf(v.judgement)}, judge.Input(), judge);
 }
 
 absl::StatusOr<Verification> Verify(const VerifyOptions& options, const ParsedArgs& args, const Terminal& terminal) {
@@ -268,6 +152,7 @@ absl::StatusOr<Verification> Verify(const VerifyOptions& options, const ParsedAr
   if (!client.ok()) return client.status();
   const absl::StatusOr<v1::NormSpec> spec = SetTarget(**client, options.method, args, *request);
   if (!spec.ok()) return spec.status();
+  const v1::NormalizeRequest asked = options.find_variant ? *request : v1::NormalizeRequest();
   absl::StatusOr<ExactAnswer> answer = AskExactAnswer(**client, *spec, *std::move(request));
   if (!answer.ok()) return answer.status();
   out.applied = std::move(answer->applied);
@@ -277,19 +162,13 @@ absl::StatusOr<Verification> Verify(const VerifyOptions& options, const ParsedAr
   if (answer->values.size() != out.candidate.size()) {
     return absl::InternalError("the reply's y has another size than x");
   }
-  UlpOptions ulps = options.ulps;
-  StepReference steps;
   out.has_steps = answer->has_steps;
-  if (answer->has_steps) {
-    out.nearest = CountNearestOfSteps(answer->t, answer->values, answer->affine, out.candidate);
-    steps = ReferenceOfSteps(answer->t, answer->values, answer->affine, out.dtype, out.candidate, options.ulps.floor);
-    ulps.least = steps.first_ulps;
-    out.exact = std::move(steps.exact);
-  } else {
-    out.nearest = CountNearest(out.dtype, out.candidate, answer->values);
-    out.exact = std::move(answer->values);
-  }
-  out.report = CompareUlps(out.dtype, out.candidate, out.exact, ulps);
+  out.judgement = Judge(out.dtype, out.candidate, *std::move(answer), options.ulps);
+  if (!options.find_variant) return out;
+  out.given = GivenVariant(asked, out.applied);
+  absl::StatusOr<std::vector<FoundVariant>> found = FindVariants(**client, asked, options.ulps.floor, out);
+  if (!found.ok()) return found.status();
+  out.found = *std::move(found);
   return out;
 }
 
@@ -299,9 +178,9 @@ absl::Status RunVerify(const CommandSpec&, const ParsedArgs& args, const Termina
   const absl::StatusOr<Verification> verification = Verify(*options, args, terminal);
   if (!verification.ok()) return verification.status();
   if (args.Has("json")) {
-    terminal.out << JsonText(ReportJson(*verification));
+    terminal.out << JsonText(VerificationJson(*verification));
   } else {
-    PrintText(*verification, terminal);
+    PrintVerification(*verification, terminal);
   }
   if (verification->passed()) return absl::OkStatus();
   // The lines for people have said it.
@@ -336,8 +215,16 @@ constexpr absl::string_view kVerifyDetails =
     "value may then be rounded to either neighbour, the one from which the candidate comes best, and an element's "
     "error is the larger of this rounding's and the last step's; the nearest value has every step rounded to nearest. "
     "Other roundings between the steps are errors of the "
-    "candidate. `normctl verify METHOD --help` lists the flags of METHOD alone; those of others are refused. Exit code "
-    "0 if every error is within --max-ulp and nothing mismatches, else 1.";
+    "candidate. `normctl verify METHOD --help` lists the flags of METHOD alone; those of others are refused.\n"
+    "\n"
+    "--find-variant looks for the definition that the other program has: it changes one choice at a time (eps with "
+    "where "
+    "it is added and with the divisor of the variance, n or n - 1; the cast order, the weight offset, mean or not, "
+    "axes, "
+    "layout, rounding of the residual sum), goes on from what fits best, and lists the best five. It tries at most 200 "
+    "definitions, each with a request; the exit code stays that of the definition asked for.\n"
+    "\n"
+    "Exit code 0 if every error is within --max-ulp and nothing mismatches, else 1.";
 
 }  // namespace
 
@@ -352,7 +239,8 @@ std::vector<Command> VerifyCommands() {
                   Join({{"with", '\0', "FILE", "the tensor to judge: .npy or .csv, of the shape of x"},
                         {"max-ulp", '\0', "U", "the largest error that passes (default 1)"},
                         {"floor", '\0', "F", "judge elements nearer to 0 than F by the ulp of F (default 0)"},
-                        {"worst", '\0', "N", "how many of the worst elements to list (default 5)"}},
+                        {"worst", '\0', "N", "how many of the worst elements to list (default 5)"},
+                        {"find-variant", '\0', "", "try other definitions of the norm, and say which fits best"}},
                        MethodFlags())};
   command.run = &RunVerify;
   return {command};

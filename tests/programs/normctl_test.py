@@ -180,6 +180,47 @@ class VerifyTest(ServerTest):
             self.assertEqual((code, said["correctly_rounded"]), (0, 12), (flags, said))
         self.assertEqual(session, self.succeed(NORMCTL, "session", "get", "verified", "--json", self.at))
 
+    def found(self, *flags):
+        """The differences of the definition that fits best."""
+        _, said = self.verify(*flags, "--find-variant")
+        return said["variants"][0]["differences"], said["variants"][0]["fits"]
+
+    def test_verify_finds_the_definition_of_a_candidate(self):
+        # Rows that are small, so that eps counts.
+        values = [0.01 * math.sin(3.7 * i) + 0.004 for i in range(8 * 32)]
+        write_npy(self.path("f.npy"), (8, 32), values)
+        write_npy(self.path("fw.npy"), (32,), [0.5 + math.cos(i) / 4 for i in range(32)])
+        x, y, w = (self.path(name) for name in ("f.npy", "fy.npy", "fw.npy"))
+        for theirs, differences in ((("--eps=1e-6", "--eps-mode=add-to-root"), "eps 1e-06, add_to_root"),
+                                    (("--eps=1e-5", "--weight-offset=1", f"--weight={w}"), "weight_offset 1"),
+                                    (("--eps=1e-5",), "as given")):
+            self.succeed(NORMCTL, "rms-norm", x, *theirs, "-o", y, self.at)
+            ours = [flag for flag in theirs if flag.startswith("--weight=")]
+            self.assertEqual(self.found("rms-norm", x, "--eps=1e-5", *ours, f"--with={y}"), (differences, True))
+        # In bf16, rounded before the weight; and with torch's unbiased deviation, to which eps is added.
+        flags = ("--eps=1e-5", f"--weight={w}", "--dtype=bf16")
+        self.succeed(NORMCTL, "rms-norm", x, *flags, "--cast-order=cast-then-affine", "-o", y, self.at)
+        self.assertEqual(self.found("rms-norm", x, *flags, f"--with={y}"), ("cast_then_affine", True))
+        rows = [values[at:at + 32] for at in range(0, 256, 32)]
+        result = []
+        for row in rows:
+            mean = sum(row) / 32
+            deviation = math.sqrt(sum((v - mean) ** 2 for v in row) / 31)
+            result += [(v - mean) / (deviation + 1e-6) for v in row]
+        write_npy(y, (8, 32), result)
+        differences, _ = self.found("layer-norm", x, "--eps=1e-5", f"--with={y}")
+        self.assertEqual(differences, "eps 1e-06, add_to_root, variance over n - 1")
+        text = run(NORMCTL, "verify", "layer-norm", x, "--eps=1e-5", f"--with={y}", "--find-variant", self.at).stdout
+        self.assertIn("variant: ", text)
+        self.assertIn("variance over n - 1", text)
+
+    def test_verify_looks_for_no_definition_beside_a_session(self):
+        write_npy(self.path("s.npy"), (2, 2), [1.0, 2.0, 3.0, 5.0])
+        x = self.path("s.npy")
+        said = run(NORMCTL, "verify", "batch-norm", x, f"--with={x}", "--session=any", "--find-variant", self.at)
+        self.assertEqual(said.returncode, 2)
+        self.assertIn("--find-variant does not go with --session", said.stderr)
+
 
 if __name__ == "__main__":
     unittest.main(argv=TEST_ARGUMENTS, verbosity=2)

@@ -1,0 +1,56 @@
+#include "client/normctl/find_variant.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace normd::client {
+namespace {
+
+// Equal definitions have equal keys.
+std::string KeyOf(const Variant& variant) {
+  return absl::StrCat(variant.spec.SerializeAsString(), "/", variant.residual_rounding, variant.unbiased);
+}
+
+}  // namespace
+
+bool FitsBetter(const Fit& a, const Fit& b) {
+  constexpr double kClearly = 1.5;
+  if (a.mismatches != b.mismatches) return a.mismatches < b.mismatches;
+  if (a.mean_ulps * kClearly < b.mean_ulps) return true;
+  if (b.mean_ulps * kClearly < a.mean_ulps) return false;
+  return static_cast<double>(a.nearest - b.nearest) > 1e-3 * static_cast<double>(a.elements);
+}
+
+absl::StatusOr<std::vector<FoundVariant>> FindVariant(
+    const FoundVariant& given, const VariantInput& input,
+    absl::FunctionRef<absl::StatusOr<std::optional<Fit>>(const Variant&)> judge) {
+  std::vector<FoundVariant> found = {given};
+  std::set<std::string> tried = {KeyOf(given.variant)};
+  size_t best = 0;
+  for (bool improved = true; improved;) {
+    improved = false;
+    for (const Variant& variant : Neighbours(found[best].variant, input)) {
+      if (static_cast<int>(tried.size()) > kMostVariants || !tried.insert(KeyOf(variant)).second) continue;
+      const absl::StatusOr<std::optional<Fit>> fit = judge(variant);
+      if (!fit.ok()) return fit.status();
+      if (fit->has_value()) found.push_back({variant, **fit});
+    }
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (!FitsBetter(found[i].fit, found[best].fit)) continue;
+      best = i;
+      improved = true;
+    }
+  }
+  std::swap(found[0], found[best]);
+  std::stable_sort(found.begin() + 1, found.end(), [](const FoundVariant& a, const FoundVariant& b) {
+    if (a.fit.mismatches != b.fit.mismatches) return a.fit.mismatches < b.fit.mismatches;
+    return a.fit.mean_ulps < b.fit.mean_ulps;
+  });
+  return found;
+}
+
+}  // namespace normd::client

@@ -1,0 +1,90 @@
+#include "client/normctl/variant_judge.h"
+
+#include <utility>
+#include <vector>
+
+#include "client/normctl/exact_answer.h"
+#include "client/normctl/variants.h"
+
+namespace normd::client {
+namespace {
+
+bool DoesNotFit(const absl::Status& status) { return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status); }
+
+// Adds the weight offset to the weight of `request`, takes it from the spec, and multiplies by `factor`.
+absl::Status ScaleWeight(double factor, v1::NormalizeRequest& request) {
+  const absl::StatusOr<Tensor> weight = Tensor::FromProto(request.parameters().weight());
+  if (!weight.ok()) return weight.status();
+  std::vector<double> values = weight->ToDoubles();
+  const double offset = TakeWeightOffset(*request.mutable_spec());
+  for (double& value : values) value = (value + offset) * factor;
+  *request.mutable_parameters()->mutable_weight() = Tensor::F64(weight->shape, std::move(values)).ToProto();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Fit FitOf(const Judgement& judgement) {
+  const UlpReport& report = judgement.report;
+  return {report.elements, report.mismatches, judgement.nearest.nearest, report.max, report.mean};
+}
+
+VariantInput VariantJudge::Input() const {
+  VariantInput input;
+  input.shape.assign(request_.x().shape().begin(), request_.x().shape().end());
+  input.has_weight = request_.parameters().has_weight();
+  input.has_bias = request_.parameters().has_bias();
+  input.has_residual = request_.has_residual();
+  input.given_statistics = request_.spec().has_batch_norm() && request_.mode() != v1::MODE_TRAINING;
+  return input;
+}
+
+v1::NormalizeRequest VariantJudge::RequestOf(const Variant& variant) const {
+  v1::NormalizeRequest request = request_;
+  *request.mutable_spec() = variant.spec;
+  if (request.has_residual()) request.mutable_residual()->set_rounding(variant.residual_rounding);
+  return request;
+}
+
+absl::StatusOr<double> VariantJudge::CountOf(v1::NormalizeRequest request) const {
+  request.clear_outputs();
+  request.add_outputs()->set_kind(v1::OUTPUT_KIND_MOMENTS);
+  absl::StatusOr<v1::NormalizeResponse> response = client_.Normalize(request);
+  if (!response.ok()) return response.status();
+  if (response->outputs_size() != 1) return absl::InternalError("the reply has no moments");
+  const absl::StatusOr<Tensor> count = Tensor::FromProto(response->outputs(0).moments().count());
+  if (!count.ok()) return count.status();
+  if (count->elements() == 0) return absl::InternalError("the reply's moments are empty");
+  return count->ToDoubles()[0];
+}
+
+absl::StatusOr<double> VariantJudge::SetUnbiased(v1::NormalizeRequest& request) const {
+  const absl::StatusOr<double> count = CountOf(request);
+  if (!count.ok()) return count.status();
+  if (*count <= 1) return absl::InvalidArgumentError("one element has no unbiased variance");
+  UnbiasedForm form = OfUnbiased(request.spec(), *count);
+  *request.mutable_spec() = std::move(form.spec);
+  if (!request.parameters().has_weight()) return form.factor;
+  if (absl::Status status = ScaleWeight(form.factor, request); !status.ok()) return status;
+  return 1;
+}
+
+absl::StatusOr<std::optional<Fit>> VariantJudge::operator()(const Variant& variant) const {
+  v1::NormalizeRequest request = RequestOf(variant);
+  double factor = 1;
+  if (variant.unbiased) {
+    const absl::StatusOr<double> left = SetUnbiased(request);
+    if (DoesNotFit(left.status())) return std::nullopt;
+    if (!left.ok()) return left.status();
+    factor = *left;
+  }
+  const v1::NormSpec spec = request.spec();
+  absl::StatusOr<ExactAnswer> answer = AskExactAnswer(client_, spec, std::move(request));
+  if (DoesNotFit(answer.status())) return std::nullopt;
+  if (!answer.ok()) return answer.status();
+  if (answer->values.size() != candidate_.size()) return absl::InternalError("the reply's y has another size than x");
+  for (double& value : answer->values) value *= factor;
+  return FitOf(Judge(dtype_, candidate_, *std::move(answer), {.floor = floor_, .worst = 0}));
+}
+
+}  // namespace normd::client

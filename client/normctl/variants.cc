@@ -1,0 +1,246 @@
+#include "client/normctl/variants.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/spec_flags.h"
+#include "client/cli/table.h"
+
+namespace normd::client {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// What the common frameworks set by default, and none.
+constexpr double kUsualEps[] = {1e-5, 1e-6, 1e-3, 1e-8, 1e-12, 0};
+
+// The message of the method, and one of its fields by name. REQUIRES: `spec` chooses a method.
+Message& MethodOfSpec(v1::NormSpec& spec) {
+  const FieldDescriptor* const method =
+      spec.GetReflection()->GetOneofFieldDescriptor(spec, spec.GetDescriptor()->FindOneofByName("method"));
+  return *spec.GetReflection()->MutableMessage(&spec, method);
+}
+const FieldDescriptor* FieldOf(const Message& method, const char* name) {
+  return method.GetDescriptor()->FindFieldByName(name);
+}
+
+double DoubleOf(v1::NormSpec spec, const char* name) {
+  const Message& method = MethodOfSpec(spec);
+  const FieldDescriptor* const field = FieldOf(method, name);
+  return field == nullptr ? 0 : method.GetReflection()->GetDouble(method, field);
+}
+bool IsSet(v1::NormSpec spec, const char* name) {
+  const Message& method = MethodOfSpec(spec);
+  const FieldDescriptor* const field = FieldOf(method, name);
+  return field != nullptr && method.GetReflection()->HasField(method, field);
+}
+int EnumOf(v1::NormSpec spec, const char* name) {
+  const Message& method = MethodOfSpec(spec);
+  const FieldDescriptor* const field = FieldOf(method, name);
+  return field == nullptr ? 0 : method.GetReflection()->GetEnumValue(method, field);
+}
+
+v1::NormSpec With(v1::NormSpec spec, const char* name,
+                  const std::function<void(Message&, const FieldDescriptor*)>& set) {
+  Message& method = MethodOfSpec(spec);
+  set(method, FieldOf(method, name));
+  return spec;
+}
+v1::NormSpec WithDouble(const v1::NormSpec& spec, const char* name, double value) {
+  return With(spec, name, [&](Message& method, const FieldDescriptor* field) {
+    method.GetReflection()->SetDouble(&method, field, value);
+  });
+}
+v1::NormSpec WithEnum(const v1::NormSpec& spec, const char* name, int value) {
+  return With(spec, name, [&](Message& method, const FieldDescriptor* field) {
+    method.GetReflection()->SetEnumValue(&method, field, value);
+  });
+}
+bool Has(v1::NormSpec spec, const char* name) { return FieldOf(MethodOfSpec(spec), name) != nullptr; }
+
+bool IsCentred(const v1::NormSpec& spec) {
+  return spec.has_batch_norm() || spec.has_layer_norm() || spec.has_instance_norm() || spec.has_group_norm();
+}
+
+// LayerNorm as RMSNorm, and RMSNorm as LayerNorm over `axes`: with a mean or without.
+v1::NormSpec WithOtherMean(const v1::NormSpec& spec, int64_t rank) {
+  v1::NormSpec out;
+  const auto copy = [](const auto& from, auto* to) {
+    if (from.has_eps()) to->set_eps(from.eps());
+    if (from.has_weight_offset()) to->set_weight_offset(from.weight_offset());
+    to->set_eps_mode(from.eps_mode());
+    to->set_cast_order(from.cast_order());
+    *to->mutable_axes() = from.axes();
+    *to->mutable_normalized_shape() = from.normalized_shape();
+  };
+  if (spec.has_layer_norm()) {
+    copy(spec.layer_norm(), out.mutable_rms_norm());
+    return out;
+  }
+  copy(spec.rms_norm(), out.mutable_layer_norm());
+  v1::LayerNorm& layer = *out.mutable_layer_norm();
+  if (rank > 0 && layer.axes_size() == 0 && layer.normalized_shape_size() == 0) layer.add_axes(rank - 1);
+  return out;
+}
+
+// Whether `method` normalises the trailing axes from `first` on.
+template <typename Method>
+bool IsOverTrailing(const Method& method, int64_t first, int64_t rank) {
+  if (method.axes_size() == 0) return std::max(1, method.normalized_shape_size()) == rank - first;
+  std::set<int64_t> axes;
+  for (const int64_t axis : method.axes()) axes.insert(axis < 0 ? axis + rank : axis);
+  return static_cast<int64_t>(axes.size()) == rank - first && *axes.begin() == first;
+}
+
+// Other trailing axes, from the last one to all of them.
+template <typename Method>
+void AddAxes(const Variant& variant, int64_t rank, Method* (v1::NormSpec::*mutable_method)(),
+             std::vector<Variant>* out) {
+  for (int64_t first = rank - 1; first >= 0; --first) {
+    Variant other = variant;
+    Method& method = *(other.spec.*mutable_method)();
+    if (IsOverTrailing(method, first, rank)) continue;
+    method.clear_normalized_shape();
+    method.clear_axes();
+    for (int64_t axis = first; axis < rank; ++axis) method.add_axes(axis);
+    out->push_back(std::move(other));
+  }
+}
+
+// Whether the variance can be taken over n - 1: 1 / c is a factor of the weight, or of y.
+bool MayBeUnbiased(const v1::NormSpec& spec, const VariantInput& input) {
+  const bool casts_first = EnumOf(spec, "cast_order") == v1::CAST_ORDER_CAST_THEN_AFFINE;
+  const bool has_factor = input.has_weight || !input.has_bias;
+  return IsCentred(spec) && !input.given_statistics && !casts_first && has_factor;
+}
+
+// eps, where it is added, and whether the variance is biased, together: each can hide that another is wrong.
+void AddEps(const Variant& variant, const VariantInput& input, std::vector<Variant>* out) {
+  if (!Has(variant.spec, "eps")) return;
+  std::vector<double> values(std::begin(kUsualEps), std::end(kUsualEps));
+  values.insert(values.begin(), DoubleOf(variant.spec, "eps"));
+  std::vector<bool> unbiased = {variant.unbiased};
+  if (MayBeUnbiased(variant.spec, input)) unbiased.push_back(!variant.unbiased);
+  for (const v1::EpsMode mode : {v1::EPS_MODE_INSIDE_SQRT, v1::EPS_MODE_ADD_TO_ROOT, v1::EPS_MODE_CLAMP_ROOT}) {
+    const v1::NormSpec with_mode = WithEnum(variant.spec, "eps_mode", mode);
+    for (const double eps : values) {
+      // Without eps the modes are one.
+      if (eps == 0 && mode != EnumOf(variant.spec, "eps_mode")) continue;
+      const v1::NormSpec spec = WithDouble(with_mode, "eps", eps);
+      for (const bool value : unbiased) out->push_back({spec, variant.residual_rounding, value});
+    }
+  }
+}
+
+void AddAffine(const Variant& variant, const VariantInput& input, std::vector<Variant>* out) {
+  if (input.has_weight && Has(variant.spec, "weight_offset")) {
+    const double other = DoubleOf(variant.spec, "weight_offset") == 0 ? 1 : 0;
+    out->push_back({WithDouble(variant.spec, "weight_offset", other), variant.residual_rounding, variant.unbiased});
+  }
+  if (variant.unbiased || !(input.has_weight || input.has_bias) || !Has(variant.spec, "cast_order")) return;
+  const bool casts_first = EnumOf(variant.spec, "cast_order") == v1::CAST_ORDER_CAST_THEN_AFFINE;
+  const v1::CastOrder other = casts_first ? v1::CAST_ORDER_AFFINE_THEN_CAST : v1::CAST_ORDER_CAST_THEN_AFFINE;
+  out->push_back({WithEnum(variant.spec, "cast_order", other), variant.residual_rounding});
+}
+
+void AddStatistics(const Variant& variant, const VariantInput& input, std::vector<Variant>* out) {
+  const auto rank = static_cast<int64_t>(input.shape.size());
+  if (!variant.unbiased && (variant.spec.has_layer_norm() || variant.spec.has_rms_norm())) {
+    out->push_back({WithOtherMean(variant.spec, rank), variant.residual_rounding});
+  }
+  if (Has(variant.spec, "layout") && rank > 2) {
+    const bool first = EnumOf(variant.spec, "layout") == v1::LAYOUT_CHANNELS_FIRST;
+    const v1::Layout other = first ? v1::LAYOUT_CHANNELS_LAST : v1::LAYOUT_CHANNELS_FIRST;
+    out->push_back({WithEnum(variant.spec, "layout", other), variant.residual_rounding, variant.unbiased});
+  }
+  if (variant.spec.has_layer_norm()) AddAxes(variant, rank, &v1::NormSpec::mutable_layer_norm, out);
+  if (variant.spec.has_rms_norm()) AddAxes(variant, rank, &v1::NormSpec::mutable_rms_norm, out);
+}
+
+// The text of a field of the method: "eps 1e-06", "inside_sqrt".
+std::string FieldText(const Message& method, const FieldDescriptor& field) {
+  const auto* const reflection = method.GetReflection();
+  if (field.is_repeated()) {
+    std::vector<int64_t> values;
+    for (int i = 0; i < reflection->FieldSize(method, &field); ++i) {
+      values.push_back(reflection->GetRepeatedInt64(method, &field, i));
+    }
+    return absl::StrCat(field.name(), " ", absl::StrJoin(values, ","));
+  }
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return EnumText(*field.enum_type(), reflection->GetEnumValue(method, &field));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return absl::StrCat(field.name(), " ", ShortestText(reflection->GetDouble(method, &field)));
+    default:
+      return std::string(field.name());
+  }
+}
+
+bool IsPresent(const Message& method, const FieldDescriptor& field) {
+  const auto* const reflection = method.GetReflection();
+  return field.is_repeated() ? reflection->FieldSize(method, &field) > 0 : reflection->HasField(method, &field);
+}
+
+}  // namespace
+
+std::vector<Variant> Neighbours(const Variant& variant, const VariantInput& input) {
+  std::vector<Variant> out;
+  AddEps(variant, input, &out);
+  AddAffine(variant, input, &out);
+  AddStatistics(variant, input, &out);
+  if (input.has_residual) {
+    const bool wide = variant.residual_rounding == v1::RESIDUAL_ROUNDING_KEEP_WIDE;
+    const v1::ResidualRounding other = wide ? v1::RESIDUAL_ROUNDING_ROUND_FIRST : v1::RESIDUAL_ROUNDING_KEEP_WIDE;
+    out.push_back({variant.spec, other, variant.unbiased});
+  }
+  return out;
+}
+
+std::string Differences(const Variant& variant, const Variant& given) {
+  v1::NormSpec ours = variant.spec, theirs = given.spec;
+  Message &method = MethodOfSpec(ours), &other = MethodOfSpec(theirs);
+  std::vector<std::string> words;
+  if (MethodOf(ours) != MethodOf(theirs)) words.push_back(MethodOf(ours));
+  for (int i = 0; i < method.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *method.GetDescriptor()->field(i);
+    const FieldDescriptor* const same = FieldOf(other, std::string(field.name()).c_str());
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE || !IsPresent(method, field)) continue;
+    const std::string text = FieldText(method, field);
+    if (same == nullptr || !IsPresent(other, *same) || FieldText(other, *same) != text) words.push_back(text);
+  }
+  if (variant.unbiased) words.emplace_back("variance over n - 1");
+  if (variant.residual_rounding != given.residual_rounding) {
+    words.push_back(EnumText(*v1::ResidualRounding_descriptor(), variant.residual_rounding));
+  }
+  return words.empty() ? kAsGiven : absl::StrJoin(words, ", ");
+}
+
+v1::NormSpec WithDefaults(v1::NormSpec spec, const v1::Applied& applied) {
+  if (Has(spec, "eps") && !IsSet(spec, "eps")) spec = WithDouble(spec, "eps", applied.eps());
+  if (Has(spec, "eps_mode")) spec = WithEnum(spec, "eps_mode", applied.eps_mode());
+  if (Has(spec, "cast_order")) spec = WithEnum(spec, "cast_order", applied.cast_order());
+  return spec;
+}
+
+UnbiasedForm OfUnbiased(const v1::NormSpec& spec, double count) {
+  const double square = count / (count - 1);
+  const bool inside = EnumOf(spec, "eps_mode") == v1::EPS_MODE_INSIDE_SQRT;
+  const double eps = DoubleOf(spec, "eps") / (inside ? square : std::sqrt(square));
+  return {WithDouble(spec, "eps", eps), 1 / std::sqrt(square)};
+}
+
+double TakeWeightOffset(v1::NormSpec& spec) {
+  const double offset = DoubleOf(spec, "weight_offset");
+  if (offset != 0) spec = WithDouble(spec, "weight_offset", 0);
+  return offset;
+}
+
+}  // namespace normd::client
