@@ -4,17 +4,21 @@
 
 namespace normd::client {
 
-MomentsLedger::MomentsLedger(KnownState known, double decay)
-    : decay_(decay), known_(std::move(known)), pending_(SampleMoments::None(known_.samples.channels())) {}
+void MergeRule::Merge(const SampleMoments& contribution, SampleMoments* state) const {
+  state->Merge(max_count.has_value() ? contribution.Below(*max_count, *state) : contribution, decay);
+}
+
+MomentsLedger::MomentsLedger(KnownState known, MergeRule rule)
+    : rule_(rule), known_(std::move(known)), pending_(SampleMoments::None(known_.samples.channels())) {}
 
 SampleMoments MomentsLedger::View() const {
   SampleMoments view = known_.samples;
-  if (sent_.has_value()) view.Merge(sent_->samples, decay_);
-  view.Merge(pending_, decay_);
+  if (sent_.has_value()) rule_.Merge(sent_->samples, &view);
+  rule_.Merge(pending_, &view);
   return view;
 }
 
-void MomentsLedger::Add(const SampleMoments& samples) { pending_.Merge(samples, decay_); }
+void MomentsLedger::Add(const SampleMoments& samples) { pending_.Merge(samples, rule_.decay); }
 
 const MomentsLedger::Contribution* MomentsLedger::Take() {
   if (!sent_.has_value()) {
@@ -30,7 +34,7 @@ void MomentsLedger::Acknowledge(std::optional<KnownState> state) {
   if (state.has_value()) {
     known_ = *std::move(state);
   } else {
-    known_.samples.Merge(sent.samples, decay_);
+    rule_.Merge(sent.samples, &known_.samples);
     known_.digest.clear();
   }
   std::optional<KnownState> newer = std::exchange(newer_, std::nullopt);

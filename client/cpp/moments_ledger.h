@@ -20,6 +20,15 @@ struct KnownState {
   std::string digest;
 };
 
+// How the session merges a contribution: `decay` and `max_count` of its RunningStatistics.
+struct MergeRule {
+  double decay = 1;
+  std::optional<double> max_count = std::nullopt;
+
+  // Makes of `state` what the server does.
+  void Merge(const SampleMoments& contribution, SampleMoments* state) const;
+};
+
 class MomentsLedger {
  public:
   // A contribution: `sequence` is that of its StepId.
@@ -28,7 +37,7 @@ class MomentsLedger {
     uint64_t sequence = 0;
   };
 
-  MomentsLedger(KnownState known, double decay);
+  MomentsLedger(KnownState known, MergeRule rule);
 
   const KnownState& known() const { return known_; }
   // True if the server has acknowledged everything.
@@ -49,7 +58,7 @@ class MomentsLedger {
   void See(KnownState state);
 
  private:
-  const double decay_;
+  const MergeRule rule_;
   KnownState known_;
   std::optional<Contribution> sent_;
   SampleMoments pending_;

@@ -49,7 +49,7 @@ MomentsSender::MomentsSender(std::unique_ptr<Client> client, SenderOptions optio
       options_(std::move(options)),
       client_id_(RandomClientId()),
       request_bytes_(known.samples.channels() * kBytesPerChannel),
-      ledger_(std::move(known), options_.decay),
+      ledger_(std::move(known), options_.rule),
       thread_([this] { Run(); }) {}
 
 MomentsSender::~MomentsSender() {

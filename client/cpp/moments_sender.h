@@ -23,7 +23,7 @@ namespace normd::client {
 
 struct SenderOptions {
   std::string session;  // "sessions/observations"
-  double decay = 1;
+  MergeRule rule;
   int64_t flush_samples = 0;      // sends as soon as a channel has so many samples
   absl::Duration flush_interval;  // or after so long
 };

@@ -48,6 +48,7 @@ v1::Session WantedSession(int64_t channels, const RunningMomentsOptions& options
   batch_norm.mutable_running()->set_weighting(v1::WEIGHTING_SAMPLES);
   batch_norm.mutable_running()->set_prior_count(options.prior_count);
   batch_norm.mutable_running()->set_decay(options.decay);
+  if (options.max_count.has_value()) batch_norm.mutable_running()->set_max_count(*options.max_count);
   session.set_num_channels(channels);
   session.mutable_channel_names()->Add(options.channel_names.begin(), options.channel_names.end());
   return session;
@@ -173,7 +174,7 @@ absl::StatusOr<std::unique_ptr<RunningMoments>> RunningMoments::Open(const Clien
   auto sender =
       std::make_unique<client::MomentsSender>(client.WithDeadline(options.call_deadline),
                                               client::SenderOptions{.session = full_name,
-                                                                    .decay = options.decay,
+                                                                    .rule = {options.decay, options.max_count},
                                                                     .flush_samples = options.flush_samples,
                                                                     .flush_interval = options.flush_interval},
                                               KnownState{*std::move(samples), session->version(), session->digest()});

@@ -45,6 +45,8 @@ struct RunningMomentsOptions {
   // one Update weigh alike, and when they are sent makes no difference.
   double prior_count = 1e-4;
   double decay = 1;
+  // A channel whose count has reached it moves no more; the contribution that reaches it counts wholly. Above 0.
+  std::optional<double> max_count = std::nullopt;
   // A name for each channel, or none. A session has names for good.
   std::vector<std::string> channel_names = {};
   // y = (x - mean) / sqrt(var + epsilon), within [-clip, clip].

@@ -43,7 +43,7 @@ void SumDeviations(absl::Span<const T> rows, SampleMoments& out) {
 }
 
 void Empty(size_t c, SampleMoments& out) {
-  out.count[c] = out.mean[c] = out.m2[c] = 0;
+  out.count[c] = out.mean[c] = out.m2[c] = out.samples[c] = 0;
   out.min[c] = kInfinite;
   out.max[c] = -kInfinite;
 }
@@ -122,6 +122,14 @@ void SampleMoments::Merge(const SampleMoments& later, double decay) {
     min[c] = Least(min[c], later.min[c]);
     max[c] = Greatest(max[c], later.max[c]);
   }
+}
+
+SampleMoments SampleMoments::Below(double max_count, const SampleMoments& state) const {
+  SampleMoments out = *this;
+  for (size_t c = 0; c < channels(); ++c) {
+    if (state.count[c] >= max_count) Empty(c, out);
+  }
+  return out;
 }
 
 std::vector<double> SampleMoments::Variance(double prior) const {

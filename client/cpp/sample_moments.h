@@ -40,6 +40,8 @@ struct SampleMoments {
   // weight of the earlier ones of its channel by; the samples of one batch weigh alike.
   // REQUIRES: equally many channels.
   void Merge(const SampleMoments& later, double decay = 1);
+  // Without the channels whose count in `state` has reached `max_count`. REQUIRES: equally many channels.
+  SampleMoments Below(double max_count, const SampleMoments& state) const;
 
   // m2 / count, and `prior` where count is 0.
   std::vector<double> Variance(double prior) const;

@@ -36,6 +36,7 @@ class CountingSessions : public v1::Sessions::Service {
  public:
   // Called after a step was applied: what is answered instead, if it is no OK.
   std::function<grpc::Status(int call)> answer = [](int) { return grpc::Status::OK; };
+  double max_count = std::numeric_limits<double>::infinity();
 
   grpc::Status CreateSession(grpc::ServerContext*, const v1::CreateSessionRequest* request,
                              v1::Session* session) override {
@@ -90,7 +91,7 @@ class CountingSessions : public v1::Sessions::Service {
     *state.mutable_m2() = moments.m2();
     *state.mutable_min() = moments.min();
     *state.mutable_max() = moments.max();
-    state_.Merge(*SampleMoments::FromState(state));
+    state_.Merge(SampleMoments::FromState(state)->Below(max_count, state_));
     ++version_;
   }
   v1::Session Full() const {
@@ -263,6 +264,25 @@ TEST_F(RunningMomentsTest, MomentsOfOthersAreSamples) {
   EXPECT_TRUE(absl::IsInvalidArgument(moments->Update(std::vector<double>(3))));
 }
 
+TEST_F(RunningMomentsTest, AChannelThatHasItsCountMovesNoMoreInAnyView) {
+  fake_.max_count = 3;
+  const auto moments = Open({.max_count = 3, .flush_samples = 1 << 20, .flush_interval = absl::Hours(1)});
+  for (const double value : {1.0, 3.0}) {
+    ASSERT_TRUE(moments->Update(std::vector<double>{value, value}).ok());
+  }
+  ASSERT_TRUE(moments->Flush(absl::Seconds(10)).ok());
+  // One contribution, which counts wholly.
+  ASSERT_TRUE(moments->Update(std::vector<double>{5, 5, 7, 7}).ok());
+  EXPECT_THAT(moments->snapshot()->count, ElementsAre(4, 4));
+  ASSERT_TRUE(moments->Flush(absl::Seconds(10)).ok());
+  ASSERT_TRUE(moments->Update(std::vector<double>{100, 100}).ok());
+  EXPECT_THAT(moments->snapshot()->count, ElementsAre(4, 4));
+  EXPECT_THAT(moments->snapshot()->mean, ElementsAre(4, 4));
+  EXPECT_THAT(moments->snapshot()->max, ElementsAre(7, 7));
+  ASSERT_TRUE(moments->Flush(absl::Seconds(10)).ok());
+  EXPECT_EQ(fake_.count(), 4);
+}
+
 TEST_F(RunningMomentsTest, WhatCannotBeIsRefusedBeforeASessionIsMade) {
   const auto refusal = [this](int64_t channels, const RunningMomentsOptions& options) {
     const absl::Status status = RunningMoments::Open(*client_, "obs", channels, options).status();
@@ -279,6 +299,9 @@ TEST_F(RunningMomentsTest, WhatCannotBeIsRefusedBeforeASessionIsMade) {
 
 TEST_F(RunningMomentsTest, ASessionWithOtherAttributesIsRefused) {
   Open();
+  EXPECT_THAT(
+      std::string(RunningMoments::Open(*client_, "obs", 2, {.prior_count = 0, .max_count = 9}).status().message()),
+      HasSubstr("max_count is absent there, and 9 here"));
   const auto refused = RunningMoments::Open(*client_, "obs", 3, {.prior_count = 1});
   EXPECT_TRUE(absl::IsFailedPrecondition(refused.status())) << refused.status();
   EXPECT_THAT(std::string(refused.status().message()),

@@ -117,7 +117,7 @@ TEST(SampleMomentsTest, AStateIsReadAsItIsSent) {
 }
 
 TEST(MomentsLedgerTest, AContributionIsShownOnceWhateverIsReadWhileItIsOnItsWay) {
-  MomentsLedger ledger({SampleMoments::None(1), 0, ""}, 1);
+  MomentsLedger ledger({SampleMoments::None(1), 0, ""}, {});
   EXPECT_TRUE(ledger.settled());
   EXPECT_EQ(ledger.Take(), nullptr);
   ledger.Add(Of({1, 3}));
@@ -141,7 +141,7 @@ TEST(MomentsLedgerTest, AContributionIsShownOnceWhateverIsReadWhileItIsOnItsWay)
 }
 
 TEST(MomentsLedgerTest, AnOlderVersionIsNoNews) {
-  MomentsLedger ledger({Of({1, 3}), 5, ""}, 1);
+  MomentsLedger ledger({Of({1, 3}), 5, ""}, {});
   ledger.See({Of({1}), 4, "four"});
   EXPECT_EQ(ledger.known().version, 5u);
   ledger.See({Of({1, 3}), 5, "five"});
