@@ -108,7 +108,14 @@ def test_every_method_fits_itself(spec, shape):
 def test_what_the_data_cannot_tell_apart_is_said():
     x = normal((16, 256))  # eps 1e-12 and none are the same here
     report = golden.check(golden.rms_norm(x, eps=0.0), golden.RMSNorm(eps=1e-3), x)
-    assert "fit as well, which this data cannot tell apart" in report.variant
+    assert "others fit as well, which this data cannot tell apart" in report.variant
+
+
+def test_a_kernel_that_rounds_at_every_step_is_told():
+    x = normal((16, 256), np.float16)
+    y = x / np.sqrt((x * x).mean(-1, keepdims=True, dtype=np.float16) + np.float16(1e-6))
+    assert "so this rounds to float16 on the way" in golden.check(y, RMS, x).variant
+    assert "on the way" not in golden.check(rms_norm_kernel(x, np.ones(256, np.float16), 1e-6), RMS, x).variant
 
 
 def test_methods_without_variants_say_nothing():

@@ -99,7 +99,7 @@ class Report:
     @property
     def variant(self) -> str:
         """Which variant the candidate is, in a sentence."""
-        return _variants.verdict(self.variants)
+        return _variants.verdict(self.variants, self.dtype)
 
     def summary(self) -> str:
         bounded = "" if self.rounding == "NEAREST" else ", the golden value is BOUNDED"

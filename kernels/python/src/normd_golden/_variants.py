@@ -13,7 +13,7 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from normd_golden import _groups, _normalize, specs
+from normd_golden import _formats, _groups, _normalize, specs
 from normd_golden._formats import F16, Array, Format, steps
 from normd_golden._normalize import Arguments
 
@@ -22,6 +22,8 @@ _SAMPLE = 1 << 14  # elements
 # A fit is the mean over the sample of log2(1 + the numbers of the type between the two values). Two variants that
 # differ by less cannot be told apart.
 _SAME_FIT = 0.02
+# A kernel of a 16-bit type that calculates in float32 gives at least this share of the nearest values.
+_WIDE_ARITHMETIC = 0.95
 _MODES = ("inside_sqrt", "add_to_root", "clamp_root")
 _MODE_WORDS = {"inside_sqrt": "under the root", "add_to_root": "added after the root", "clamp_root": "as the least root"}
 _ROW_METHODS = (specs.LayerNorm, specs.RMSNorm)
@@ -101,18 +103,21 @@ def _rank(one: Fit, best: float) -> float:
     return float(len(one.differences)) if one.distance <= best + _SAME_FIT else one.distance
 
 
-def verdict(fits: Sequence[Fit]) -> str:
+def verdict(fits: Sequence[Fit], dtype: str) -> str:
     """The best fit in a sentence; "" where there is none."""
     if not fits:
         return ""
     best, spec = fits[0], next(one for one in fits if not one.differences)
+    rounds = ""
+    if _formats.BY_NAME[dtype].digits < 24 and best.nearest < _WIDE_ARITHMETIC:
+        rounds = f"; arithmetic in float32 reaches 99 %, so this rounds to {dtype} on the way"
     if not best.differences:
-        return f"variant: as specified ({100 * best.nearest:.4g} % of the sample nearest)"
+        return f"variant: as specified ({100 * best.nearest:.4g} % of the sample nearest{rounds})"
     count = len(best.differences)
     alike = sum(one.distance <= best.distance + _SAME_FIT and len(one.differences) == count for one in fits[1:])
     text = f"variant: {' with '.join(best.differences)} fits: {100 * best.nearest:.4g} % of the sample nearest, "
     text += f"{100 * spec.nearest:.4g} % as specified"
-    return text + (f"; {alike} other variants fit as well, which this data cannot tell apart" if alike else "")
+    return text + rounds + (f"; {alike} others fit as well, which this data cannot tell apart" if alike else "")
 
 
 def _specified(given: Arguments) -> Optional[Variant]:
