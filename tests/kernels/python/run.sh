@@ -13,6 +13,7 @@ if [[ ${1:-} == --build-dir=* ]]; then
 fi
 build=$(realpath "$build")
 export NORMD_GOLDEN_LIBRARY=${NORMD_GOLDEN_LIBRARY:-$build/kernels/python/libnormd_golden.so}
+export NORMD_GOLDEN_BUILD=$build
 venv=$build/golden-venv
 
 wanted=$(sha256sum kernels/python/pyproject.toml tests/kernels/python/run.sh)
