@@ -72,7 +72,7 @@ typedef struct normd_golden_call {
   int32_t residual_rounding;  // 0: ROUND_FIRST
   normd_golden_tensor x, weight, bias;
   normd_golden_tensor residual;  // h = x + residual_scale * residual is normalised instead of x
-  double residual_scale;
+  double residual_scale;         // has no default: 1 adds the residual as it is
   // [num_given] each: BatchNorm's running mean and variance; PowerNorm's phi is the variance.
   const double *given_mean, *given_variance;
   int64_t num_given;

@@ -31,6 +31,14 @@ def test_rms_norm_gives_the_nearest_value(dtype):
         assert all(is_nearest(one, value) for one, value in zip(y[row], exact))
 
 
+def test_what_a_bias_leaves_by_cancellation_is_the_nearest_value():
+    x = normal((1, 256))
+    bias = -golden.layer_norm(x, 256)[0]
+    y = golden.layer_norm(x, 256, None, bias)
+    assert 0 < np.abs(y).max() < 1e-6
+    assert all(is_nearest(one, value) for one, value in zip(y[0], judge_row(x[0], None, bias, eps=1e-5, centred=True)))
+
+
 def test_eps_of_rms_norm_is_that_of_torch():
     x = np.full((1, 4), 1e-4, np.float32)
     assert golden.rms_norm(x)[0, 0] == pytest.approx(1e-4 / math.sqrt(1e-8 + 2.0**-23), rel=1e-6)

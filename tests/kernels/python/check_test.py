@@ -108,6 +108,19 @@ def test_which_of_two_is_nearer_is_what_the_judge_says(dtype):
     assert against.reference.nearest < 1
 
 
+def test_two_that_are_equally_far_are_told_as_such():
+    x, w = np.array([[1, -1]], np.float32), np.full(2, 1 + 2.0**-24)  # float64: the middle of two numbers of float32
+    one, other = np.array([[1, -1]], np.float32), np.array([[1, -1]], np.float32) * np.float32(1 + 2.0**-23)
+    against = golden.check(one, golden.RMSNorm(eps=0), x, w, reference=other).against
+    assert against.nearer.tolist() == [[0, 0]] and against.undecided == 2
+
+
+def test_the_default_eps_of_rms_norm_is_that_of_the_type():
+    for dtype in (np.float32, np.float64):
+        x = normal((4, 64), dtype, scale=1e-4)
+        assert golden.check(golden.rms_norm(x), golden.RMSNorm(), x).max_ulp <= 0.5
+
+
 def test_the_verdict_names_who_is_right():
     x, w, b = normal((32, 128), around=300), normal(128, seed=2), normal(128, seed=3)
     y = golden.layer_norm(x, 128, w, b)

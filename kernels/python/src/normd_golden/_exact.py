@@ -40,7 +40,8 @@ class Value(NamedTuple):
 
 def half_ulp(values: Array) -> Array:
     """The largest error of rounding to these float64; 0 where they are not finite."""
-    return np.where(np.isfinite(values), F64.ulp(values) / 2, 0.0)
+    least = 2.0**-1074  # half of it is no float64
+    return np.where(np.isfinite(values), np.maximum(F64.ulp(values) / 2, least), 0.0)
 
 
 def of_arguments(given: Arguments) -> Value:
@@ -87,7 +88,7 @@ def refine(given: Arguments, value: Value, groups: Iterable[int]) -> Value:
         return value
     wide = given.widened()
     rows = _groups.group_rows(given.spec, given.x.shape)
-    weight, bias = (_spread_wide(given, one) for one in (given.weight, given.bias))
+    weight, bias = _spread_wide(given, given.weight), _spread_wide(given, given.bias)
     low, bound = value.low.copy().reshape(-1), value.bound.copy().reshape(-1)
     high, x = value.high.reshape(-1), wide.x.words.reshape(-1)
     for group in groups:
@@ -139,6 +140,6 @@ def _row_call(wide: Arguments, x: Array, weight: Optional[Array], bias: Array) -
 
 def two_sum(a: Array, b: Array) -> Tuple[Array, Array]:
     """a + b as the nearest float64 and what it leaves out, exactly (Knuth)."""
-    total = a + b
-    part = total - a
+    total: Array = a + b
+    part: Array = total - a
     return total, (a - (total - part)) + (b - part)
