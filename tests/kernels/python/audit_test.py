@@ -158,7 +158,7 @@ def test_the_module_is_a_program(tmp_path):
 
 def test_the_reference_of_onnx_gives_zeros_for_a_float16_row_of_hundreds():
     """https://github.com/onnx/onnx/issues/8439, which the audit must find without being told."""
-    pytest.importorskip("onnx", reason="onnx is not installed: tests/kernels/python/run.sh --full installs it")
+    pytest.importorskip("onnx", reason="onnx is not installed: tests/kernels/python/run.sh installs it")
     from normd_golden.audit import onnx_norms
 
     findings = list(onnx_norms.hard_cases(onnx_norms.reference, "reference"))
@@ -169,7 +169,7 @@ def test_the_reference_of_onnx_gives_zeros_for_a_float16_row_of_hundreds():
 
 
 def test_the_node_tests_of_onnx_are_judged():
-    pytest.importorskip("onnx", reason="onnx is not installed: tests/kernels/python/run.sh --full installs it")
+    pytest.importorskip("onnx", reason="onnx is not installed: tests/kernels/python/run.sh installs it")
     from normd_golden.audit import onnx_norms
 
     findings = list(onnx_norms.node_tests())
@@ -181,7 +181,7 @@ def test_the_node_tests_of_onnx_are_judged():
                                   golden.BatchNorm(eps=0.25), golden.GroupNorm(2, eps=0.125),
                                   golden.InstanceNorm(eps=0.0)], ids=str)  # fmt: skip
 def test_a_generated_onnx_test_is_right_by_its_reference(tmp_path, spec):
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed: tests/kernels/python/run.sh --full installs it")
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: tests/kernels/python/run.sh installs it")
     from normd_golden.audit import onnx_norms
 
     x = np.random.default_rng(3).standard_normal((2, 4, 3, 5)).astype(np.float32)
@@ -202,6 +202,6 @@ def test_a_generated_onnx_test_is_right_by_its_reference(tmp_path, spec):
 
 def test_onnx_keeps_an_eps_as_float32():
     x = np.ones((2, 4), np.float32)
-    pytest.importorskip("onnx", reason="onnx is not installed: tests/kernels/python/run.sh --full installs it")
+    pytest.importorskip("onnx", reason="onnx is not installed: tests/kernels/python/run.sh installs it")
     with pytest.raises(ValueError, match="eps is 1e-05; ONNX keeps float32"):
         generate.onnx_test("unused", golden.LayerNorm(4, eps=1e-5), x, np.ones(4, np.float32))

@@ -13,7 +13,7 @@ if [[ ${1:-} == --build-dir=* ]]; then
   shift
 fi
 build=$(realpath "$build")
-python=python3 options=() venv=$build/golden-venv packages=(ml_dtypes mpmath mypy numpy pytest)
+python=python3 options=() venv=$build/golden-venv packages=(ml_dtypes mpmath mypy numpy onnx pytest)
 if [[ ${1:-} == --torch ]]; then
   # That torch knows numpy 1 alone, which is Debian's; newer ml_dtypes need numpy 2.
   python=/usr/bin/python3 options=(--system-site-packages) venv=$build/golden-torch-venv

@@ -90,7 +90,7 @@ def node_tests(max_ulp: float = MAX_ULP) -> Iterator[Finding]:
         warnings.simplefilter("ignore", RuntimeWarning)  # of the tests' own arithmetic
         tests = loader.load_model_tests(kind="node")
     for test in tests:
-        nodes = test.model.graph.node if test.model is not None else ()
+        nodes: Sequence[Any] = test.model.graph.node if test.model is not None else ()
         if len(nodes) == 1 and nodes[0].op_type in _CALLS and not nodes[0].domain:
             for inputs, outputs in test.data_sets:
                 yield _node_finding(test.name, nodes[0], inputs, outputs, max_ulp)
