@@ -1,0 +1,158 @@
+"""The answers: the nearest value of every element, by a judge that shares no code with the kernels."""
+
+import math
+
+import ml_dtypes
+import mpmath
+import numpy as np
+import pytest
+from conftest import JUDGE, is_nearest, judge_row, normal
+
+import normd_golden as golden
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("mode", ["inside_sqrt", "add_to_root", "clamp_root"])
+def test_layer_norm_gives_the_nearest_value(dtype, mode):
+    x, w, b = normal((4, 97), dtype, around=3), normal(97, dtype, seed=2), normal(97, dtype, seed=3)
+    y = golden.layer_norm(x, 97, w, b, eps=1e-3, eps_mode=mode)
+    assert y.dtype == dtype
+    for row in range(4):
+        exact = judge_row(x[row], w, b, eps=1e-3, centred=True, mode=mode)
+        assert all(is_nearest(one, value) for one, value in zip(y[row], exact))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_rms_norm_gives_the_nearest_value(dtype):
+    x, w = normal((4, 97), dtype), normal(97, dtype, seed=2)
+    y = golden.rms_norm(x, 97, w, eps=1e-6)
+    for row in range(4):
+        exact = judge_row(x[row], w, eps=1e-6, centred=False)
+        assert all(is_nearest(one, value) for one, value in zip(y[row], exact))
+
+
+def test_what_a_bias_leaves_by_cancellation_is_the_nearest_value():
+    x = normal((1, 256))
+    bias = -golden.layer_norm(x, 256)[0]
+    y = golden.layer_norm(x, 256, None, bias)
+    assert 0 < np.abs(y).max() < 1e-6
+    assert all(is_nearest(one, value) for one, value in zip(y[0], judge_row(x[0], None, bias, eps=1e-5, centred=True)))
+
+
+def test_eps_of_rms_norm_is_that_of_torch():
+    x = np.full((1, 4), 1e-4, np.float32)
+    assert golden.rms_norm(x)[0, 0] == pytest.approx(1e-4 / math.sqrt(1e-8 + 2.0**-23), rel=1e-6)
+    wide = golden.rms_norm(x.astype(np.float64))
+    assert wide[0, 0] == pytest.approx(float(x[0, 0]) / math.sqrt(float(x[0, 0]) ** 2 + 2.0**-52), rel=1e-15)
+
+
+def test_bfloat16_is_the_nearest_of_its_type():
+    x = normal((3, 64)).astype(ml_dtypes.bfloat16)
+    y = golden.layer_norm(x, 64)
+    assert y.dtype == ml_dtypes.bfloat16
+    for row in range(3):
+        exact = judge_row(x[row].astype(np.float64), eps=1e-5, centred=True)
+        spacing = 2.0 ** (np.floor(np.log2(np.abs([float(one) for one in exact]))) - 7)
+        off = [abs(float(JUDGE.mpf(float(a)) - value)) for a, value in zip(y[row], exact)]
+        assert (np.array(off) <= spacing / 2).all()
+
+
+def test_the_value_is_known_to_a_hundred_bits():
+    x, w, b = normal((2, 50), around=100), normal(50, seed=2), normal(50, seed=3)
+    value = golden.exact(golden.LayerNorm(50), x, w, b)
+    for row in range(2):
+        for i, exact in enumerate(judge_row(x[row], w, b, eps=1e-5, centred=True)):
+            off = abs(exact - JUDGE.mpf(float(value.high[row, i])) - JUDGE.mpf(float(value.low[row, i])))
+            assert off <= JUDGE.mpf(float(value.bound[row, i]))
+            low, high = value.interval((row, i))
+            assert JUDGE.mpf(low.numerator) / low.denominator <= exact <= JUDGE.mpf(high.numerator) / high.denominator
+    assert value.bound.max() < 1e-29
+    assert np.abs(value.low).max() > 0
+
+
+@pytest.mark.parametrize("spec, shape, group", [
+    (golden.GroupNorm(2), (2, 4, 3), lambda x: x[1, 2:].reshape(-1)),
+    (golden.InstanceNorm(layout="NHWC"), (2, 3, 3, 5), lambda x: x[1, :, :, 4].reshape(-1)),
+    (golden.LayerNorm(axes=(1,)), (2, 7, 3), lambda x: x[1, :, 2]),
+], ids=str)  # fmt: skip
+def test_groups_are_those_of_the_method(spec, shape, group):
+    x = normal(shape, np.float64)
+    value = golden.exact(spec, x)
+    for high, low, exact in zip(group(value.high), group(value.low), judge_row(group(x), eps=1e-5, centred=True)):
+        assert abs(exact - JUDGE.mpf(float(high)) - JUDGE.mpf(float(low))) < 1e-28
+
+
+def test_batch_norm_of_given_statistics():
+    x, mean, var = normal((5, 3)), np.array([0.5, -1.0, 2.0]), np.array([1.0, 0.25, 4.0])
+    y = golden.batch_norm(x, mean, var)
+    for i in range(3):
+        for j in range(5):
+            exact = (JUDGE.mpf(float(x[j, i])) - mean[i]) / JUDGE.sqrt(JUDGE.mpf(float(var[i])) + JUDGE.mpf(1e-5))
+            assert is_nearest(y[j, i], exact)
+
+
+def test_training_uses_the_statistics_of_the_batch():
+    x = normal((6, 4))
+    np.testing.assert_array_equal(golden.batch_norm(x, training=True), golden.layer_norm(x, axes=(0,)))
+
+
+def test_lp_norm_and_scale_norm():
+    x = normal((3, 8))
+    assert np.abs(golden.lp_norm(x, math.inf)).max(axis=1).tolist() == [1.0] * 3
+    length = [mpmath.sqrt(sum(JUDGE.mpf(float(one)) ** 2 for one in row)) for row in x]
+    for row in range(3):
+        exact = [JUDGE.mpf(float(one)) / (length[row] + JUDGE.mpf(1e-5)) for one in x[row]]
+        assert all(is_nearest(one, value) for one, value in zip(golden.scale_norm(x)[row], exact))
+
+
+def test_other_outputs_are_the_nearest_too():
+    x, r = normal((2, 16)), normal((2, 16), seed=2)
+    found = golden.normalize(golden.RMSNorm(eps=1e-6), x, residual=r, outputs=("y", "h", "inv_std"))
+    assert found.rounding == "NEAREST" and found.mean is None
+    np.testing.assert_array_equal(found.h, x + r)
+    np.testing.assert_array_equal(found.y, golden.rms_norm(x + r, eps=1e-6))
+    assert found.inv_std.shape == (2, 1) or found.inv_std.shape == (2,)
+
+
+def test_what_cannot_be_decided_says_so():
+    x = normal((4, 6))
+    assert golden.normalize(golden.PowerNorm(), x, training=True).rounding == "BOUNDED"
+    assert golden.normalize(golden.LpNorm(p=2.5), x).rounding == "BOUNDED"
+    assert golden.normalize(golden.LpNorm(p=1), x).rounding == "NEAREST"
+
+
+def test_memory_of_any_order_and_alignment():
+    x = normal((6, 40))
+    want = golden.layer_norm(x, 40)
+    odd = np.empty(241, np.float32)[1:].reshape(6, 40)
+    odd[...] = x
+    spread = np.zeros((6, 80), np.float32)
+    spread[:, ::2] = x
+    for other in (odd, spread[:, ::2], np.asfortranarray(x), x.astype(">f4"), x.tolist()):
+        got = golden.layer_norm(np.asarray(other, np.float32) if isinstance(other, list) else other, 40)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_an_empty_tensor_has_an_empty_answer():
+    assert golden.layer_norm(np.empty((0, 8), np.float32), 8).shape == (0, 8)
+    assert golden.check(np.empty((0, 8), np.float32), "layer_norm", np.empty((0, 8), np.float32)).nearest == 1.0
+
+
+class OnDlpack:
+    """An array of a library that numpy does not know."""
+
+    def __init__(self, array, device=None):
+        self._array, self._device = array, device
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._device or self._array.__dlpack_device__()
+
+
+def test_arrays_of_other_libraries_come_by_dlpack():
+    x = normal((2, 8))
+    np.testing.assert_array_equal(golden.layer_norm(OnDlpack(x), 8), golden.layer_norm(x, 8))
+    with pytest.raises(TypeError, match=r"x lies on DLPack device \(2, 0\); copy it to the CPU"):
+        golden.layer_norm(OnDlpack(x, (2, 0)), 8)

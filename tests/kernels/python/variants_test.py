@@ -1,0 +1,124 @@
+"""Which variant of a method a kernel is: the mistakes that kernels have are found, and named."""
+
+import numpy as np
+import pytest
+from conftest import layer_norm_kernel, normal, rms_norm_kernel
+
+import normd_golden as golden
+
+RMS = golden.RMSNorm(eps=1e-6)
+SMALL = {"scale": 1e-3}  # where eps matters
+
+
+def differences(y, spec, x, *parameters, **rest):
+    fits = golden.check(y, spec, x, *parameters, **rest).variants
+    return fits[0].differences
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("fault, found", [
+    ({}, ()),
+    ({"outside": True}, ("eps 1e-06 added after the root",)),
+    ({"offset": 1}, ("1 added to the weight",)),
+], ids=str)  # fmt: skip
+def test_faults_of_rms_norm(dtype, fault, found):
+    x, w = normal((16, 256), dtype, **SMALL), normal(256, dtype, seed=2)
+    assert differences(rms_norm_kernel(x, w, 1e-6, **fault), RMS, x, w) == found
+
+
+def test_the_cast_order_of_llama():
+    x, w = normal((16, 256), np.float16), normal(256, np.float16, seed=2)
+    y = rms_norm_kernel(x, w, 1e-6, cast_first=True)
+    report = golden.check(y, RMS, x, w)
+    assert report.variants[0].differences == ("CAST_THEN_AFFINE",)
+    assert report.variant.startswith("variant: CAST_THEN_AFFINE fits: ")
+    assert differences(y, golden.RMSNorm(eps=1e-6, cast_order="cast_then_affine"), x, w) == ()
+
+
+def test_float32_arithmetic_on_float32_rounds_before_the_weight_too():
+    x, w, b = normal((16, 256)), normal(256, seed=2), normal(256, seed=3)
+    assert differences(layer_norm_kernel(x, w, b, 1e-5), golden.LayerNorm(256), x, w, b) == ("CAST_THEN_AFFINE",)
+
+
+def test_two_differences_are_named_together():
+    x, w = normal((16, 256), np.float16, **SMALL), normal(256, np.float16, seed=2)
+    y = rms_norm_kernel(x, w, 1e-6, cast_first=True, outside=True)
+    assert golden.check(y, RMS, x, w).variant.startswith(
+        "variant: CAST_THEN_AFFINE with eps 1e-06 added after the root fits: ")
+
+
+def test_the_weight_of_gemma():
+    x, w = normal((16, 256)), normal(256, seed=2, scale=0.1)
+    gemma = golden.RMSNorm(eps=1e-6, weight_offset=1)
+    assert differences(rms_norm_kernel(x, w, 1e-6, offset=1), RMS, x, w) == ("1 added to the weight",)
+    assert differences(rms_norm_kernel(x, w, 1e-6), gemma, x, w) == ("nothing added to the weight",)
+
+
+def test_squares_that_overflow():
+    x, w = normal((16, 256), np.float16, scale=400), normal(256, np.float16, seed=2)
+    y = rms_norm_kernel(x, w, 1e-6, narrow=True)
+    assert (y == 0).all()
+    assert differences(y, RMS, x, w) == ("squares in float16, which overflow from 256 on",)
+
+
+def test_an_unbiased_variance():
+    x, w, b = normal((64, 24)), normal(24, seed=2), normal(24, seed=3)
+    found = differences(layer_norm_kernel(x, w, b, 1e-5, ddof=1), golden.LayerNorm(24), x, w, b)
+    assert "an unbiased variance (n - 1)" in found
+
+
+def test_statistics_over_the_wrong_axis():
+    x, w = normal((4, 32, 32)), normal(32, seed=2)
+    assert differences(rms_norm_kernel(x, w, 1e-6, axis=1), RMS, x, w) == ("statistics over axis 1",)
+
+
+def test_a_mean_that_should_not_be_there():
+    x = normal((16, 128), around=0.5)
+    assert differences(golden.layer_norm(x, 128, eps=1e-6), RMS, x) == ("a mean subtracted, biased variance",)
+    assert differences(golden.rms_norm(x, 128, eps=1e-5), golden.LayerNorm(128), x) == ("no mean subtracted",)
+
+
+def test_another_eps():
+    x = normal((16, 128), **SMALL)
+    assert differences(golden.layer_norm(x, 128, eps=1e-12), golden.LayerNorm(128), x) == ("eps 1e-12 under the root",)
+    clamped = golden.layer_norm(normal((16, 128), scale=1e-6), 128, eps_mode="clamp_root")
+    assert differences(clamped, golden.LayerNorm(128), normal((16, 128), scale=1e-6)) == ("eps 1e-05 as the least root",)
+
+
+def test_a_residual_that_is_rounded_or_kept_wide():
+    x, r = normal((16, 256), np.float16), normal((16, 256), np.float16, seed=2, scale=0.01)
+    wide = golden.rms_norm(x, eps=1e-6, residual=r, residual_rounding="keep_wide")
+    assert differences(wide, RMS, x, residual=r) == ("the residual sum kept wide",)
+    assert differences(golden.rms_norm(x + r, eps=1e-6), RMS, x, residual=r) == ()
+
+
+@pytest.mark.parametrize("spec, shape", [
+    (golden.GroupNorm(2), (2, 4, 5, 5)), (golden.GroupNorm(2, layout="NHWC"), (2, 5, 5, 4)), (golden.InstanceNorm(), (2, 3, 40)),
+    (golden.BatchNorm(), (40, 3)), (golden.LayerNorm(axes=(2, 1)), (2, 3, 4)), (golden.PRMSNorm(k=10), (4, 40)),
+    (golden.ScaleNorm(), (4, 40)),
+], ids=str)  # fmt: skip
+def test_every_method_fits_itself(spec, shape):
+    x = normal(shape)
+    w = normal(golden.parameter_shape(spec, x) or (1,), seed=2)
+    y = golden.normalize(spec, x, w).y
+    best = golden.check(y, spec, x, w).variants[0]
+    assert best.differences == () and best.nearest > 0.999
+
+
+def test_what_the_data_cannot_tell_apart_is_said():
+    x = normal((16, 256))  # eps 1e-12 and none are the same here
+    report = golden.check(golden.rms_norm(x, eps=0.0), golden.RMSNorm(eps=1e-3), x)
+    assert "others fit as well, which this data cannot tell apart" in report.variant
+
+
+def test_a_kernel_that_rounds_at_every_step_is_told():
+    x = normal((16, 256), np.float16)
+    y = x / np.sqrt((x * x).mean(-1, keepdims=True, dtype=np.float16) + np.float16(1e-6))
+    assert "so this rounds to float16 on the way" in golden.check(y, RMS, x).variant
+    assert "on the way" not in golden.check(rms_norm_kernel(x, np.ones(256, np.float16), 1e-6), RMS, x).variant
+
+
+def test_methods_without_variants_say_nothing():
+    x = normal((4, 6))
+    report = golden.check(x, golden.LpNorm(), x)
+    assert report.variants == [] and report.variant == ""
