@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Runs the tests of normd-golden (kernels/python) in a virtual environment of the build folder, with the library of the
 # build folder: nothing is compiled.
-#   tests/kernels/python/run.sh [--build-dir=build/release] [--torch] [PYTEST-ARGUMENT...]
-# --torch  in an environment with Debian's python3-torch, whose tests are skipped without it.
+#   tests/kernels/python/run.sh [--build-dir=build/release] [--torch | --frameworks] [PYTEST-ARGUMENT...]
+# --torch       in an environment with Debian's python3-torch, whose tests are skipped without it.
+# --frameworks  torch, jax, ONNX Runtime and Triton's interpreter as they are, in an environment of 6 GB; prints the table
+#               of kernels/python/README.md.
 # The library is BUILD/kernels/python/libnormd_golden.so, or the one that NORMD_GOLDEN_LIBRARY names.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
@@ -20,6 +22,13 @@ if [[ ${1:-} == --torch ]]; then
   packages=("ml_dtypes<0.5" mpmath mypy pytest)
   shift
 fi
+tests=(tests/kernels/python --ignore=tests/kernels/python/frameworks)
+if [[ ${1:-} == --frameworks ]]; then
+  venv=$build/golden-frameworks-venv packages=(jax ml_dtypes numpy onnx onnxruntime pytest torch triton)
+  tests=(tests/kernels/python/frameworks)
+  export NORMD_GOLDEN_FRAMEWORKS=1 TRITON_INTERPRET=1 JAX_PLATFORMS=cpu
+  shift
+fi
 export NORMD_GOLDEN_LIBRARY=${NORMD_GOLDEN_LIBRARY:-$build/kernels/python/libnormd_golden.so}
 export NORMD_GOLDEN_BUILD=$build
 
@@ -31,4 +40,4 @@ if [[ $(cat "$venv/environment" 2>/dev/null) != "$wanted" ]]; then
   echo "$wanted" >"$venv/environment"
 fi
 export PYTHONPATH=$PWD/kernels/python/src PYTHONDONTWRITEBYTECODE=1
-exec "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider -p normd_golden.pytest_plugin tests/kernels/python "$@"
+exec "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider -p normd_golden.pytest_plugin "${tests[@]}" "$@"
