@@ -39,7 +39,7 @@ KERNELS_SUPPORT = (
 KERNELS = KERNELS_SUPPORT + (
     "CMakeLists.txt", "kernels", "tests/kernels", ":(glob)tests/device/*.cc", ":(glob)tests/device/*.h",
     ":(glob)tests/device/*.cu", "tests/device/CMakeLists.txt", "tests/run.sh", "tests/sanitizers.cmake",
-    "tests/support/cuda_on_cpu", ":(exclude)*.md")
+    "tests/support/cuda_on_cpu", ":(exclude)*.md", ":(exclude)kernels/python", ":(exclude)tests/kernels/python")
 CLIENT = (
     "CMakeLists.txt", ":(glob)client/*.*", "client/cli", "client/cpp", "client/normctl", "client/normload", "proto",
     ":(glob)tests/client/*", "tests/e2e/end_of_grpc.cc", "tests/support/wide.*", "tests/run.sh",
@@ -76,7 +76,8 @@ STEPS = {
         "server/rpc/services/health*",
         "server/rpc/services/reflection*", "deploy/packages/ci.txt"),
     # Calls of the kernels without a server, and of the store without one.
-    "bench-kernels": BENCH + KERNELS_SUPPORT + ("kernels", "tests/bench/kernels"),
+    "bench-kernels": BENCH + KERNELS_SUPPORT + (
+        "kernels", "tests/bench/kernels", ":(exclude)kernels/python"),
     "bench-store": BENCH + ("server/session", "server/base", "proto/normd/store", "proto/wire", "tests/bench/store",
                             "tests/support/environment.*", "tests/support/postgres.sh"),
     # Tests of the kernels, of what they are worth and of the emulated GPUs, which link nothing of the server, and CUDA
@@ -84,6 +85,9 @@ STEPS = {
     "kernels": KERNELS + ("tests/accuracy", "tests/device", "tests/bench/kernels/workload.*", ":(glob)tests/bench/*.h",
                           ":(glob)client/cpp/*.h"),
     "kernels-address-sanitizer": KERNELS,
+    # The golden norm in Python, with the CPU kernels: an option of `tests`.
+    "golden": ("CMakeLists.txt", "kernels", "tests/kernels/python", "tests/run.sh", ":(exclude)kernels/cuda",
+               ":(exclude)kernels/README.md", ":(exclude)kernels/cpu/README.md"),
     # Tests of the library, normctl and normload without a server, as options of `tests` and of `address-sanitizer`.
     "client": CLIENT,
     "client-address-sanitizer": CLIENT,

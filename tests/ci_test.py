@@ -35,6 +35,7 @@ NAMED_ONLY = {
          "tests/run.sh"), OTHER_SUITE),
     "kernels": AROUND | {"kernels/README.md": "the text that it makes, not what it checks"},
     "kernels-address-sanitizer": AROUND,
+    "golden": AROUND,
     "client": AROUND,
     "client-address-sanitizer": AROUND,
 }

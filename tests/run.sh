@@ -5,7 +5,8 @@
 # --sanitize  address: clang with ASan, UBSan and the fuzzers, in build/asan; thread: TSan over the server and end to
 #             end, in build/tsan. Without it: Release with g++, in build/release. What these leave out, and why, is in
 #             tests/sanitizers.cmake.
-# --without   kernels or client or kernels,client: neither builds nor runs these tests, which link nothing of the server.
+# --without   kernels, client, golden, or several with commas: neither builds nor runs these tests, which link nothing of
+#             the server.
 # --full      the long versions of the tests that have one (NORMD_TEST_FULL=1) and 10 minutes a fuzzer.
 # --filter    only the tests whose names match.
 # --except    none of the tests whose names match.
