@@ -51,8 +51,9 @@ LAYERS = {
     "kernels/base": ("absl",),
     "kernels": ("absl", "proto/catalogue", "kernels/base"),
     "kernels/slow_road": ("absl", "kernels", "kernels/base"),
+    "kernels/exact_sums": ("absl", "kernels", "kernels/base", "kernels/slow_road"),
     "kernels/methods": ("absl", "proto/catalogue", "kernels", "kernels/base"),
-    "kernels/cpu": ("absl", "hwy", "kernels", "kernels/base", "kernels/slow_road"),
+    "kernels/cpu": ("absl", "hwy", "kernels", "kernels/base", "kernels/exact_sums", "kernels/slow_road"),
     "kernels/python": ("absl", "kernels", "kernels/base", "kernels/cpu"),
     "kernels/cuda": ("absl", "cuda", "kernels", "kernels/base"),
     "server/base": ("absl", "openssl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
@@ -128,7 +129,7 @@ TESTS = {
 # the CUDA runtime on the GPU.
 DEVICE_FILE = re.compile(r"(?:-inl\.h|\.cuh|\.cu)$")
 # The judge shares no code with the judged.
-ORACLE = re.compile(r"tests/support/(?:oracle|nearest)")
+ORACLE = re.compile(r"tests/support/(?:oracle|nearest|exact_totals)")
 
 SOURCE = re.compile(r"\.(?:h|cc|cu|cuh)$")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>|(\S+))', re.MULTILINE)
