@@ -301,7 +301,6 @@ struct QuickSpan {
   NearestSpan careful;
   FoldedNumbers<double> numbers;   // of f32 elements
   FoldedNumbers<float> numbers32;  // of 16-bit elements
-  bool may_be_nan = true;          // false: no x is NaN
   bool stream = false;             // as in ApplySpan
   bool prefetch = false;           // along columns: fetches the next positions
 };

@@ -38,7 +38,6 @@ NearestChannels::NearestChannels(const Run& run, const ReadyForNearest& channels
   careful.delta = delta;
   careful.inverse = channels.inverse;
   careful.rounding *= run.nearest.bound_factor;
-  span_.may_be_nan = channels.may_be_nan;
   span_.stream = run.stream;
 }
 
@@ -110,8 +109,7 @@ void RunGivenNearest(const Run& run) {
                                        .shift = given->shift.data(),
                                        .inverse = given->inverse.data(),
                                        .kappa = kappa.data(),
-                                       .count = plan.keep1,
-                                       .may_be_nan = true});
+                                       .count = plan.keep1});
   run.pool.ParallelFor(plan.keep0 * plan.reduce0 * plan.keep1, run.Grain(plan.reduce1),
                        [&](int64_t begin, int64_t end) {
                          while (begin < end) {
@@ -166,7 +164,6 @@ void ApplyGroupQuickly(const Run& run, const FinishedStatistics& group, const Gr
   careful.bias = fold.bias = parameters.bias;
   const FoldedColumns folded(fold);
   folded.AddTo(0, &span);
-  span.may_be_nan = plan.given_statistics || run.job.mask != nullptr || plan.statistic_reduce1 != plan.reduce1;
   span.stream = run.stream;
   int64_t r0 = piece.r0;
   auto report = [&](const Undecided* undecided, int64_t n) {

@@ -22,7 +22,6 @@ struct ReadyForNearest {
   const double* kappa = nullptr;
   int64_t first = 0;  // the channel of keep1 whose numbers come first
   int64_t count = 0;
-  bool may_be_nan = false;
 };
 
 // REQUIRES: narrow elements with a mean, one w and b for each channel, AFFINE_THEN_CAST, finite statistics. Borrows the

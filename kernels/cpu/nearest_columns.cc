@@ -6,6 +6,7 @@
 // foreach_target.h first.
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -162,29 +163,29 @@ HWY_INLINE void StoreVector(hn::Vec<DT> v, DT dt, hn::TFromD<DT>* HWY_RESTRICT p
   kStream ? hn::Stream(v, dt, p) : hn::StoreU(v, dt, p);
 }
 
-// Rounds to T and stores. An element that is a middle may go either way.
-template <bool kMayBeNan, bool kStream>
+// Rounds to T and stores. An element that is a middle may go either way. REQUIRES: no NaN.
+template <bool kStream>
 HWY_INLINE void StoreBoth(F32, const Both<F32>& v, float* HWY_RESTRICT p) {
-  const Tag<float> floats;
-  auto all = hn::Combine(floats, ToF32(v.second), ToF32(v.first));
-  if constexpr (kMayBeNan) all = CanonicalNaN(floats, all);
-  StoreVector<kStream>(all, floats, p);
+  if constexpr (kStream) {
+    const Tag<float> floats;
+    return hn::Stream(hn::Combine(floats, ToF32(v.second), ToF32(v.first)), floats, p);
+  }
+  hn::StoreU(ToF32(v.first), df, p);
+  hn::StoreU(ToF32(v.second), df, p + kLanes);
 }
-template <bool kMayBeNan, bool kStream>
+template <bool kStream>
 HWY_INLINE void StoreBoth(F16 tag, const Both<F16>& v, uint16_t* HWY_RESTRICT p) {
   const Tag<float> floats;
   const Raw<F16, Tag<float>> raw;
-  StoreVector<kStream>(Narrow(tag, floats, Demote<kMayBeNan>(v.first)), raw, p);
-  StoreVector<kStream>(Narrow(tag, floats, Demote<kMayBeNan>(v.second)), raw, p + kLanesOf<float>);
+  StoreVector<kStream>(Narrow(tag, floats, v.first), raw, p);
+  StoreVector<kStream>(Narrow(tag, floats, v.second), raw, p + kLanesOf<float>);
 }
-template <bool kMayBeNan, bool kStream>
+template <bool kStream>
 HWY_INLINE void StoreBoth(BF16, const Both<BF16>& v, uint16_t* HWY_RESTRICT p) {
   const hn::RebindToUnsigned<Tag<float>> words;
   const auto half = hn::Set(words, 0x8000u);
-  const auto rounded = [&](Vector<float> value)
-                           HWY_ATTR { return hn::Add(hn::BitCast(words, Demote<kMayBeNan>(value)), half); };
-  const auto even = hn::ShiftRight<16>(rounded(v.first));
-  const auto odd = hn::And(rounded(v.second), hn::Set(words, 0xFFFF0000u));
+  const auto even = hn::ShiftRight<16>(hn::Add(hn::BitCast(words, v.first), half));
+  const auto odd = hn::And(hn::Add(hn::BitCast(words, v.second), half), hn::Set(words, 0xFFFF0000u));
   const hn::Repartition<uint16_t, Tag<float>> raw;
   StoreVector<kStream>(hn::BitCast(raw, hn::Or(even, odd)), raw, p);
 }
@@ -212,19 +213,12 @@ HWY_INLINE Vector<float> MiddleBeside(T, Vector<float> y) {
 #endif
 }
 
-// The smaller and the larger of `so_far`, which is not negative, and |value|. A value that is NaN does not count.
+// The smaller of `so_far`, which is not negative, and |value|.
 HWY_INLINE V Lesser(V so_far, V value) {
 #if HWY_TARGET == HWY_AVX3
   return V{_mm512_range_pd(so_far.raw, value.raw, (2 << 2) | 2)};
 #else
   return hn::Min(hn::Abs(value), so_far);
-#endif
-}
-HWY_INLINE V Greater(V so_far, V value) {
-#if HWY_TARGET == HWY_AVX3
-  return V{_mm512_range_pd(so_far.raw, value.raw, (2 << 2) | 3)};
-#else
-  return hn::Max(hn::Abs(value), so_far);
 #endif
 }
 HWY_INLINE Vector<float> Lesser(Vector<float> so_far, Vector<float> value) {
@@ -234,45 +228,133 @@ HWY_INLINE Vector<float> Lesser(Vector<float> so_far, Vector<float> value) {
   return hn::Min(hn::Abs(value), so_far);
 #endif
 }
-HWY_INLINE Vector<float> Greater(Vector<float> so_far, Vector<float> value) {
-#if HWY_TARGET == HWY_AVX3
-  return Vector<float>{_mm512_range_ps(so_far.raw, value.raw, (2 << 2) | 3)};
-#else
-  return hn::Max(hn::Abs(value), so_far);
-#endif
-}
+
+// The elements of a step as they lie in memory, in unsigned integers.
+template <typename T>
+using Bits = hn::Repartition<hwy::MakeUnsigned<typename T::Storage>, Tag<float>>;
 
 // The numbers of a step of columns, or of one position in every lane, and what its elements have come to.
 template <typename T>
 struct Look {
   using Real = LookReal<T>;
-  Both<T> factor, offset, least, most;
+  using Storage = typename T::Storage;
+  Both<T> factor, offset, least;  // the least distance to a middle
+  hn::Vec<Bits<T>> most;          // the largest |x|, which is an order of integers, too; NaN is the largest
 
-  HWY_INLINE Look(T tag, Both<T> of_factor, Both<T> of_offset) : factor(of_factor), offset(of_offset) {
+  HWY_INLINE Look(T tag, const Both<T>& of_factor, const Both<T>& of_offset) : factor(of_factor), offset(of_offset) {
+    Clear(tag);
+  }
+  HWY_INLINE void Clear(T tag) {
     least = SetBoth(tag, std::numeric_limits<Real>::infinity());
-    most = SetBoth(tag, Real(0));
+    most = hn::Zero(Bits<T>());
   }
 
   // Calculates and stores one step.
-  template <bool kMayBeNan, bool kStream>
-  HWY_INLINE void Step(T tag, const typename T::Storage* HWY_RESTRICT x, typename T::Storage* HWY_RESTRICT y) {
+  template <bool kStream>
+  HWY_INLINE void Step(T tag, const Storage* HWY_RESTRICT x, Storage* HWY_RESTRICT y) {
+    using Unsigned = hn::TFromD<Bits<T>>;
+    constexpr auto kMagnitude = static_cast<Unsigned>(static_cast<Unsigned>(~Unsigned{0}) >> 1);
+    const auto bits = hn::LoadU(Bits<T>(), reinterpret_cast<const Unsigned*>(x));
+    most = hn::Max(most, hn::And(bits, hn::Set(Bits<T>(), kMagnitude)));
     const Both<T> of = LoadElements(tag, x);
     const Both<T> value = {Fma(of.first, factor.first, offset.first), Fma(of.second, factor.second, offset.second)};
     least.first = Lesser(least.first, hn::Sub(value.first, MiddleBeside(tag, value.first)));
     least.second = Lesser(least.second, hn::Sub(value.second, MiddleBeside(tag, value.second)));
-    most.first = Greater(most.first, value.first);
-    most.second = Greater(most.second, value.second);
-    StoreBoth<kMayBeNan, kStream>(tag, value, y);
+    StoreBoth<kStream>(tag, value, y);
   }
 
-  // True if one of the elements may lie near a middle.
-  HWY_INLINE bool IsNear(const Both<T>& fixed, const Both<T>& relative) const {
+  // A bit for each lane in which an element may lie near a middle: those of `first`, then those of `second`. What is
+  // not finite is near. |y| <= |x| |factor| + |offset|.
+  HWY_INLINE uint64_t Near(T tag, const Both<T>& fixed, const Both<T>& relative) const {
+    HWY_ALIGN Storage elements[kStepElements<T>];
+    hn::Store(most, Bits<T>(), reinterpret_cast<hn::TFromD<Bits<T>>*>(elements));
+    const Both<T> x = LoadElements(tag, elements);
     const Tag<Real> real;
-    const auto first = hn::Gt(least.first, Fma(most.first, relative.first, fixed.first));
-    const auto second = hn::Gt(least.second, Fma(most.second, relative.second, fixed.second));
-    return !hn::AllTrue(real, hn::And(first, second));
+    const auto near = [&](auto distance, auto of_x, auto f, auto g, auto of_fixed, auto of_relative) HWY_ATTR {
+      const auto y = Fma(of_x, hn::Abs(f), hn::Abs(g));
+      return hn::Not(hn::Gt(distance, Fma(y, of_relative, of_fixed)));
+    };
+    const auto first = near(least.first, x.first, factor.first, offset.first, fixed.first, relative.first);
+    const auto second = near(least.second, x.second, factor.second, offset.second, fixed.second, relative.second);
+    if (HWY_LIKELY(hn::AllFalse(real, hn::Or(first, second)))) return 0;
+    uint8_t bits[2][8] = {};
+    hn::StoreMaskBits(real, first, bits[0]);
+    hn::StoreMaskBits(real, second, bits[1]);
+    uint64_t words[2];
+    std::memcpy(words, bits, sizeof(words));
+    return words[0] | words[1] << kLanesOf<Real>;
   }
 };
+
+// The element of a step that a bit of Look::Near means.
+template <typename T>
+HWY_INLINE int64_t ElementOfBit(T /*tag*/, int64_t bit) {
+  constexpr int64_t kHalf = kLanesOf<LookReal<T>>;
+  if constexpr (!std::is_same_v<T, BF16>) return bit;
+  return bit < kHalf ? 2 * bit : 2 * (bit - kHalf) + 1;
+}
+
+// The bits of T's value that is y rounded, which is no middle, not tiny and no NaN.
+HWY_INLINE float RoundedBits(F32, double y) { return static_cast<float>(y); }
+HWY_INLINE uint16_t RoundedBits(BF16, double y) {
+  uint64_t bits;
+  std::memcpy(&bits, &y, sizeof(bits));
+  bits += uint64_t{1} << 44;
+  double rounded;
+  std::memcpy(&rounded, &bits, sizeof(bits));
+  const auto cut = static_cast<float>(rounded);  // the upper 16 bits are exact
+  uint32_t word;
+  std::memcpy(&word, &cut, sizeof(word));
+  return static_cast<uint16_t>(word >> 16);
+}
+HWY_INLINE uint16_t RoundedBits(F16, double y) {
+  uint64_t bits;
+  std::memcpy(&bits, &y, sizeof(bits));
+  bits += uint64_t{1} << 41;
+  const auto exponent = static_cast<int64_t>(bits >> 52 & 0x7FF) - 1023 + 15;
+  const uint64_t magnitude = exponent >= 31 ? 0x7C00 : static_cast<uint64_t>(exponent) << 10 | (bits >> 42 & 0x3FF);
+  return static_cast<uint16_t>(bits >> 63 << 15 | magnitude);
+}
+
+// Calculates one element in f64, as ApplyNearest does, which gets what that leaves.
+template <typename T>
+HWY_NOINLINE void ApplyOne(T tag, const QuickSpan& span, int64_t position, int64_t column) {
+  constexpr int kBits = std::is_same_v<T, F32> ? 24 : std::is_same_v<T, BF16> ? 8 : 11;
+  constexpr double kLeast = std::is_same_v<T, F16> ? 0x1p-14 : 0x1p-126;
+  constexpr uint64_t kHalf = uint64_t{1} << (52 - kBits);
+  using Storage = typename T::Storage;
+  const NearestSpan& all = span.careful;
+  const int64_t offset = position * all.stride + column;
+  const int64_t at = all.statistics_along == Along::kColumns ? column : position;
+  double n = ElementAt(tag, static_cast<const Storage*>(all.x.data) + offset);
+  if (all.centring != Centring::kNone) n -= all.shift[at];
+  if (all.centring == Centring::kTwice) n -= all.delta[at];
+  n *= all.inverse[at];
+  const double product = all.weight == nullptr ? n : n * all.weight[at];
+  const double y = all.bias == nullptr ? product : product + all.bias[at];
+  const double magnitude = std::abs(y);
+  uint64_t bits;
+  std::memcpy(&bits, &magnitude, sizeof(bits));
+  bits = (bits & ~(2 * kHalf - 1)) | kHalf;
+  double middle;
+  std::memcpy(&middle, &bits, sizeof(bits));
+  const double bound = magnitude * all.rounding + (std::abs(product) * all.relative[at] + all.fixed[at]);
+  const bool is_usual = magnitude >= kLeast && magnitude <= 0x1p+100;
+  if (!is_usual || !(std::abs(magnitude - middle) > bound)) return ApplyCarefully(span, {position, 1, column, 1});
+  const auto rounded = RoundedBits(tag, y);
+  std::memcpy(static_cast<Storage*>(all.y) + offset, &rounded, sizeof(rounded));
+}
+
+// Calculates the elements of one step at (position, column) again, of which `near` are near a middle.
+template <typename T>
+HWY_NOINLINE void ApplyStep(T tag, const QuickSpan& span, uint64_t near, int64_t position, int64_t column) {
+  constexpr int kMost = 6;  // as many single elements take as long as a step
+  if (hwy::PopCount(near) > kMost) return ApplyCarefully(span, {position, 1, column, kStepElements<T>});
+  for (; near != 0; near &= near - 1) {
+    const auto bit = static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(near));
+    ApplyOne(tag, span, position, column + ElementOfBit(tag, bit));
+  }
+}
 
 template <typename Real>
 HWY_INLINE const FoldedNumbers<Real>& NumbersOf(const QuickSpan& span) {
@@ -284,7 +366,7 @@ HWY_INLINE const FoldedNumbers<Real>& NumbersOf(const QuickSpan& span) {
 }
 
 // One step of columns from `column` on, at kPositions positions.
-template <bool kMayBeNan, bool kStream, int64_t kPositions, typename T>
+template <bool kStream, int64_t kPositions, typename T>
 HWY_INLINE void LookAtColumns(T tag, const QuickSpan& span, const FoldedNumbers<LookReal<T>>& numbers, int64_t position,
                               int64_t column) {
   using Storage = typename T::Storage;
@@ -295,16 +377,27 @@ HWY_INLINE void LookAtColumns(T tag, const QuickSpan& span, const FoldedNumbers<
   Look<T> look(tag, LoadNumbers(tag, numbers.factor + column), LoadNumbers(tag, numbers.offset + column));
   for (int64_t p = 0; p < kPositions; ++p) {
     if (span.prefetch) hwy::Prefetch(x + (p + kPositions) * stride);
-    look.template Step<kMayBeNan, kStream>(tag, x + p * stride, y + p * stride);
+    look.template Step<kStream>(tag, x + p * stride, y + p * stride);
   }
-  const bool is_near =
-      look.IsNear(LoadNumbers(tag, numbers.fixed + column), LoadNumbers(tag, numbers.relative + column));
-  if (HWY_UNLIKELY(is_near)) ApplyCarefully(span, {position, kPositions, column, kStepElements<T>});
+  const Both<T> fixed = LoadNumbers(tag, numbers.fixed + column);
+  const Both<T> relative = LoadNumbers(tag, numbers.relative + column);
+  const uint64_t near = look.Near(tag, fixed, relative);
+  if (HWY_LIKELY(near == 0)) return;
+  if (kPositions == 1) return ApplyStep(tag, span, near, position, column);
+  if (hwy::PopCount(near) > kStepElements<T> / 2) {
+    return ApplyCarefully(span, {position, kPositions, column, kStepElements<T>});
+  }
+  for (int64_t p = 0; p < kPositions; ++p) {
+    look.Clear(tag);
+    look.template Step<false>(tag, x + p * stride, y + p * stride);
+    const uint64_t here = look.Near(tag, fixed, relative);
+    if (here != 0) ApplyStep(tag, span, here, position + p, column);
+  }
 }
 
 // Statistics along the columns: a few positions share the loads of the numbers. The last step overlaps the one before
 // it, which y, not being x, allows.
-template <bool kMayBeNan, bool kStream, typename T>
+template <bool kStream, typename T>
 void LookAlongColumns(T tag, const QuickSpan& span) {
   constexpr int64_t kStep = kStepElements<T>;
   constexpr int64_t kPositions = 8;
@@ -313,10 +406,8 @@ void LookAlongColumns(T tag, const QuickSpan& span) {
   const auto sweep = [&](int64_t position, auto positions) HWY_ATTR {
     constexpr int64_t kHere = decltype(positions)::value;
     int64_t c = 0;
-    for (; c + kStep <= columns; c += kStep) {
-      LookAtColumns<kMayBeNan, kStream, kHere>(tag, span, numbers, position, c);
-    }
-    if (c < columns) LookAtColumns<kMayBeNan, false, kHere>(tag, span, numbers, position, columns - kStep);
+    for (; c + kStep <= columns; c += kStep) LookAtColumns<kStream, kHere>(tag, span, numbers, position, c);
+    if (c < columns) LookAtColumns<false, kHere>(tag, span, numbers, position, columns - kStep);
   };
   const int64_t all = span.careful.positions;
   int64_t p = 0;
@@ -325,37 +416,42 @@ void LookAlongColumns(T tag, const QuickSpan& span) {
 }
 
 // Statistics along the positions, whose elements have the same numbers: looks at a few steps of each at once.
-template <bool kMayBeNan, bool kStream, typename T>
+template <bool kStream, typename T>
 void LookAlongPositions(T tag, const QuickSpan& span) {
   using Storage = typename T::Storage;
   constexpr int64_t kStep = kStepElements<T>;
-  constexpr int64_t kAtOnce = std::is_same_v<T, F32> ? 8 * kStep : 2 * kStep;
+  constexpr int64_t kAtOnce = 8 * kStep;
   const FoldedNumbers<LookReal<T>> numbers = NumbersOf<LookReal<T>>(span);
   const int64_t columns = span.careful.columns;
   for (int64_t p = 0; p < span.careful.positions; ++p) {
     const int64_t row = p * span.careful.stride;
     const auto* const x = static_cast<const Storage*>(span.careful.x.data) + row;
     auto* const y = static_cast<Storage*>(span.careful.y) + row;
-    const Both<T> factor = SetBoth(tag, numbers.factor[p]);
-    const Both<T> offset = SetBoth(tag, numbers.offset[p]);
     const Both<T> fixed = SetBoth(tag, numbers.fixed[p]);
     const Both<T> relative = SetBoth(tag, numbers.relative[p]);
+    Look<T> look(tag, SetBoth(tag, numbers.factor[p]), SetBoth(tag, numbers.offset[p]));
     for (int64_t begin = 0; begin < columns; begin += kAtOnce) {
       const int64_t end = HWY_MIN(columns, begin + kAtOnce);
-      Look<T> look(tag, factor, offset);
+      look.Clear(tag);
       int64_t c = begin;
-      for (; c + kStep <= end; c += kStep) look.template Step<kMayBeNan, kStream>(tag, x + c, y + c);
-      if (c < end) look.template Step<kMayBeNan, false>(tag, x + end - kStep, y + end - kStep);
-      const int64_t first = HWY_MIN(begin, end - kStep);
-      if (HWY_UNLIKELY(look.IsNear(fixed, relative))) ApplyCarefully(span, {p, 1, first, end - first});
+      for (; c + kStep <= end; c += kStep) look.template Step<kStream>(tag, x + c, y + c);
+      if (c < end) look.template Step<false>(tag, x + end - kStep, y + end - kStep);
+      if (HWY_LIKELY(look.Near(tag, fixed, relative) == 0)) continue;
+      for (c = begin; c < end; c += kStep) {
+        const int64_t at = HWY_MIN(c, end - kStep);
+        look.Clear(tag);
+        look.template Step<false>(tag, x + at, y + at);
+        const uint64_t here = look.Near(tag, fixed, relative);
+        if (here != 0) ApplyStep(tag, span, here, p, at);
+      }
     }
   }
 }
 
-template <bool kMayBeNan, bool kStream, typename T>
+template <bool kStream, typename T>
 void LookAt(T tag, const QuickSpan& span) {
-  span.careful.statistics_along == Along::kColumns ? LookAlongColumns<kMayBeNan, kStream>(tag, span)
-                                                   : LookAlongPositions<kMayBeNan, kStream>(tag, span);
+  span.careful.statistics_along == Along::kColumns ? LookAlongColumns<kStream>(tag, span)
+                                                   : LookAlongPositions<kStream>(tag, span);
 }
 
 // Streaming stores need alignment.
@@ -372,10 +468,7 @@ void ApplyNearestQuickly(const QuickSpan& span) {
   WithNarrowType(all.x.dtype, [&](auto tag) HWY_ATTR {
     using T = decltype(tag);
     if (all.columns < kStepElements<T>) return ApplyCarefully(span, {0, all.positions, 0, all.columns});
-    if (Streams<T>(span)) {
-      return span.may_be_nan ? LookAt<true, true>(tag, span) : LookAt<false, true>(tag, span);
-    }
-    span.may_be_nan ? LookAt<true, false>(tag, span) : LookAt<false, false>(tag, span);
+    Streams<T>(span) ? LookAt<true>(tag, span) : LookAt<false>(tag, span);
   });
 }
 

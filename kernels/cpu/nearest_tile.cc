@@ -128,10 +128,7 @@ void ColumnTile::ApplyToNearest(bool split) const {
   std::vector<double> weight_columns, bias_columns;
   const Parameters parameters = {.weight = ParameterColumns(run_.parameters.weight, weight_columns),
                                  .bias = ParameterColumns(run_.parameters.bias, bias_columns)};
-  QuickSpan span = {.careful = SpanToNearest(parameters),
-                    .may_be_nan = plan_.given_statistics || run_.job.mask != nullptr,
-                    .stream = run_.stream,
-                    .prefetch = run_.prefetch};
+  QuickSpan span = {.careful = SpanToNearest(parameters), .stream = run_.stream, .prefetch = run_.prefetch};
   const bool quickly = LooksQuickly();
   std::optional<FoldedColumns> folded;
   std::vector<double> fixed, relative;
