@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/pair_sums.h"
+
 namespace normd::cpu {
 namespace {
 
@@ -153,8 +155,10 @@ std::unique_ptr<NearestGroups::Group> NearestGroups::MakeGroup(int64_t k1) const
     formula.given_variance = run_.job.given_variance[k1];
   }
   using First = slow_road::SlowGroup::FirstRung;
-  return std::make_unique<Group>(formula, Reader{&run_, k0_, k1},
-                                 run_.nearest.exact_first ? First::kExact : First::kPairs);
+  auto group = std::make_unique<Group>(formula, Reader{&run_, k0_, k1},
+                                       run_.nearest.exact_first ? First::kExact : First::kPairs);
+  if (SumsInPairs(run_)) group->slow.SumWith([this, k1] { return SumGroupInPairs(run_, k0_, k1); });
+  return group;
 }
 
 slow_road::SlowGroup& NearestGroups::At(int64_t k1) {
