@@ -44,6 +44,11 @@ NORMD_HOST_DEVICE constexpr double AdditionsInRows(int64_t segments, int64_t len
 NORMD_HOST_DEVICE constexpr double AdditionsInColumns(int64_t positions, int64_t columns) {
   return AdditionsOf(order::ColumnBlocks(positions)) + AdditionsOf(columns) - 37;
 }
+// The same where four positions are added up first: a square is rounded and takes part in three additions, and a block
+// of 32 positions has 8 such sums and up to 3 terms that are left over, instead of 32 additions and 5 for lanes.
+NORMD_HOST_DEVICE constexpr double AdditionsInShallowColumns(int64_t positions, int64_t columns) {
+  return AdditionsInColumns(positions, columns) - 37 + 4 + 8 + 3;
+}
 
 // |n - exact n| <= beta + kappa * |n|. An infinite kappa decides nothing: every element takes the slow road.
 struct NormalisedBound {
@@ -221,16 +226,17 @@ NORMD_HOST_DEVICE inline ElementBound BoundOfFolded(const NormalisedBound& bound
 
 // The same in f32, to which f and g are rounded, for 16-bit elements, v = 2^-24: |x f| <= |y| + |g|, hence y is off by
 //   v (|y| + |g|) by f, v |g| by g and v |y| by its own rounding.
-// As in BoundInF32, the part of |y| needs no doubling, and the factor 1 + 2^-5 has room for kappa |y|.
+// As in BoundInF32, the part of |y| needs no doubling: it is at most 2^-11 ulp of a 16-bit type, so that the rest, more
+// than doubled, exceeds half an ulp where the whole reaches a quarter. The factor 1 + 2^-5 has room for kappa |y|.
 NORMD_HOST_DEVICE inline ElementBound BoundOfFoldedInF32(const NormalisedBound& bound, double c, double weight,
                                                          double bias) {
   constexpr double kUnit32 = 0x1p-24 * (1 + 0x1p-5);
   const ElementBound in_f64 = BoundOfFolded(bound, c, weight, bias);
-  ElementBound tripled;
-  if (!bound.decides()) return tripled;
-  tripled.fixed = 3 * (2 * kUnit32 * std::abs(bias - c) + in_f64.fixed) + 0x1p-80;
-  tripled.relative = 2 * kUnit32;
-  return tripled;
+  ElementBound doubled;
+  if (!bound.decides()) return doubled;
+  doubled.fixed = (2 + 0x1p-6) * (2 * kUnit32 * std::abs(bias - c) + in_f64.fixed) + 0x1p-80;
+  doubled.relative = 2 * kUnit32;
+  return doubled;
 }
 
 // True if every number within `error` of `value` rounds to the same f32, the sign of a zero included.

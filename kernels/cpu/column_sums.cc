@@ -195,7 +195,7 @@ bool ColumnTile::FinishTogether(Precision precision, const double* sums) {
                     .second = sums + begin,
                     .precision = precision,
                     .rule = run_.rule,
-                    .additions = nearest_ == nullptr ? 0 : AdditionsInColumns(plan_.reduce0, 1)},
+                    .additions = nearest_ == nullptr ? 0 : Additions()},
                    &some);
     if (!std::all_of(some.settled, some.settled + count, [](bool settled) { return settled; })) return false;
     std::copy_n(some.shift, count, shift.begin() + begin);
@@ -227,7 +227,7 @@ void ColumnTile::FinishPending(Precision precision, const std::vector<bool>& pen
     FinishedStatistics& result = results_[static_cast<size_t>(group)];
     result = run_.Finish(plan_.statistic, total, run_.counted, shift, 1, precision);
     if (nearest_ == nullptr) continue;
-    const SumErrors sums_of = {AdditionsInColumns(plan_.reduce0, plan_.reduce1), shift, total.second.hi == 0};
+    const SumErrors sums_of = {Additions(), shift, total.second.hi == 0};
     TakeBound(group, result, GroupBound(run_, sums_of, result));
   }
 }
@@ -279,8 +279,7 @@ void ColumnTile::SumPendingPairs(bool split, const std::vector<bool>& pending) {
     results_[i] = run_.Finish(plan_.statistic, total, run_.counted, shift_[static_cast<size_t>(c)],
                               scale_[static_cast<size_t>(c)], Precision::kExact);
     if (nearest_ == nullptr) continue;
-    const SumErrors sums_of = {AdditionsInColumns(plan_.reduce0, plan_.reduce1),
-                               shift_[static_cast<size_t>(c)] / scale_[static_cast<size_t>(c)]};
+    const SumErrors sums_of = {Additions(), shift_[static_cast<size_t>(c)] / scale_[static_cast<size_t>(c)]};
     TakeBound(group, results_[i], GroupBound(run_, sums_of, results_[i]));
   }
 }

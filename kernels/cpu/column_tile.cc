@@ -176,6 +176,7 @@ ColumnBlock ColumnTile::Block(int64_t index) const {
   block.pre_stride = pre_stride_;
   block.shift = shift_.data();
   block.shift32 = shift32_.data();
+  block.shallow = nearest_ != nullptr;
   block.scale = scale_.empty() ? nullptr : scale_.data();
   return block;
 }

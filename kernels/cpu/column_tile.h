@@ -90,6 +90,10 @@ class ColumnTile {
     std::vector<double> mean, beta, kappa;
     std::vector<bool> is_finite;  // one per group, see GroupBound; empty: all are
   };
+  double Additions() const {  // that a term of a group's sums takes part in
+    return run_.wide() ? AdditionsInColumns(plan_.reduce0, plan_.reduce1)
+                       : AdditionsInShallowColumns(plan_.reduce0, plan_.reduce1);
+  }
   void TakeBound(int64_t group, const FinishedStatistics& result, const GroupBound& bound);
   // Takes the bounds of `count` settled groups of one column each, from `begin` on.
   void TakeBounds(int64_t begin, int64_t count, const ChannelStatistics& channels);
@@ -105,6 +109,11 @@ class ColumnTile {
   using Report = absl::FunctionRef<void(const NearestPlace&)>;
   void ApplySpanToNearest(QuickSpan span, bool quickly, GroupRange positions, GroupRange columns, Report report) const;
   void ApplyToNearest(bool split) const;
+  // True if SumAgain() sums the groups for the slow road, a vector of columns at a time.
+  bool SumsAgain() const;
+  // The sums in pairs of the groups that have undecided elements; those of other groups may be empty.
+  std::vector<slow_road::SumsAbout> SumAgain(const std::vector<int64_t>& groups, bool split) const;
+  void SumGroupsAgain(GroupRange groups, slow_road::SumsAbout* sums) const;
 
   const Run& run_;
   const NormPlan& plan_;

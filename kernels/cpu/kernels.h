@@ -90,6 +90,9 @@ struct ColumnBlock {
   const double* shift = nullptr;
   const float* shift32 = nullptr;  // the same, for kFast
   const double* scale = nullptr;   // one per column, powers of two, f64 only
+  // Four positions are added up first, so that a term takes part in fewer additions than the declared order has. For
+  // sums in f64 of which results do not keep the order: where y is rounded to the nearest value.
+  bool shallow = false;
 };
 
 // The number of doubles in an array for the sums of `columns` columns: ReduceNarrowColumnBlock writes whole vectors.
@@ -99,9 +102,13 @@ constexpr int64_t RoomOf(int64_t columns) { return (columns + 15) / 16 * 16; }
 // with `pre`.
 void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums);
 
-// The same for narrow elements without `pre`, summed in f64 (kExact) or f32 (kFast): writes first[c] (kMeanVariance
-// only) and second[c], which have RoomOf(columns) elements. Each row of the block is read once, from its first column
-// to its last. A null shift is 0.
+// The same for narrow elements without `pre`, summed in pairs about the shifts, for any number of positions: the sums
+// of the differences and of their squares.
+void ReduceColumnsInPairs(const ColumnBlock& block, PairSums* sums);
+
+// ReduceColumnBlock for narrow elements without `pre`, summed in f64 (kExact) or f32 (kFast): writes first[c]
+// (kMeanVariance only) and second[c], which have RoomOf(columns) elements. Each row of the block is read once, from its
+// first column to its last. A null shift is 0.
 void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
                              double* second);
 

@@ -263,19 +263,22 @@ struct Look {
     StoreBoth<kStream>(tag, value, y);
   }
 
-  // A bit for each lane in which an element may lie near a middle: those of `first`, then those of `second`. What is
-  // not finite is near. |y| <= |x| |factor| + |offset|.
-  HWY_INLINE uint64_t Near(T tag, const Both<T>& fixed, const Both<T>& relative) const {
+  // The bound of the error of each lane, |y| <= |x| |factor| + |offset|. Inf or NaN where an x is not finite.
+  HWY_INLINE Both<T> Limit(T tag, const Both<T>& fixed, const Both<T>& relative) const {
     HWY_ALIGN Storage elements[kStepElements<T>];
     hn::Store(most, Bits<T>(), reinterpret_cast<hn::TFromD<Bits<T>>*>(elements));
     const Both<T> x = LoadElements(tag, elements);
+    const auto limit = [](auto of_x, auto f, auto g, auto of_fixed, auto of_relative)
+                           HWY_ATTR { return Fma(Fma(of_x, hn::Abs(f), hn::Abs(g)), of_relative, of_fixed); };
+    return {limit(x.first, factor.first, offset.first, fixed.first, relative.first),
+            limit(x.second, factor.second, offset.second, fixed.second, relative.second)};
+  }
+
+  // A bit for each lane in which an element may lie near a middle: those of `first`, then those of `second`.
+  HWY_INLINE uint64_t Near(const Both<T>& limit) const {
     const Tag<Real> real;
-    const auto near = [&](auto distance, auto of_x, auto f, auto g, auto of_fixed, auto of_relative) HWY_ATTR {
-      const auto y = Fma(of_x, hn::Abs(f), hn::Abs(g));
-      return hn::Not(hn::Gt(distance, Fma(y, of_relative, of_fixed)));
-    };
-    const auto first = near(least.first, x.first, factor.first, offset.first, fixed.first, relative.first);
-    const auto second = near(least.second, x.second, factor.second, offset.second, fixed.second, relative.second);
+    const auto first = hn::Not(hn::Gt(least.first, limit.first));
+    const auto second = hn::Not(hn::Gt(least.second, limit.second));
     if (HWY_LIKELY(hn::AllFalse(real, hn::Or(first, second)))) return 0;
     uint8_t bits[2][8] = {};
     hn::StoreMaskBits(real, first, bits[0]);
@@ -379,9 +382,9 @@ HWY_INLINE void LookAtColumns(T tag, const QuickSpan& span, const FoldedNumbers<
     if (span.prefetch) hwy::Prefetch(x + (p + kPositions) * stride);
     look.template Step<kStream>(tag, x + p * stride, y + p * stride);
   }
-  const Both<T> fixed = LoadNumbers(tag, numbers.fixed + column);
-  const Both<T> relative = LoadNumbers(tag, numbers.relative + column);
-  const uint64_t near = look.Near(tag, fixed, relative);
+  const Both<T> limit =
+      look.Limit(tag, LoadNumbers(tag, numbers.fixed + column), LoadNumbers(tag, numbers.relative + column));
+  const uint64_t near = look.Near(limit);
   if (HWY_LIKELY(near == 0)) return;
   if (kPositions == 1) return ApplyStep(tag, span, near, position, column);
   if (hwy::PopCount(near) > kStepElements<T> / 2) {
@@ -390,7 +393,7 @@ HWY_INLINE void LookAtColumns(T tag, const QuickSpan& span, const FoldedNumbers<
   for (int64_t p = 0; p < kPositions; ++p) {
     look.Clear(tag);
     look.template Step<false>(tag, x + p * stride, y + p * stride);
-    const uint64_t here = look.Near(tag, fixed, relative);
+    const uint64_t here = look.Near(limit);
     if (here != 0) ApplyStep(tag, span, here, position + p, column);
   }
 }
@@ -400,7 +403,7 @@ HWY_INLINE void LookAtColumns(T tag, const QuickSpan& span, const FoldedNumbers<
 template <bool kStream, typename T>
 void LookAlongColumns(T tag, const QuickSpan& span) {
   constexpr int64_t kStep = kStepElements<T>;
-  constexpr int64_t kPositions = 8;
+  constexpr int64_t kPositions = std::is_same_v<T, F32> ? 16 : 8;  // of 16-bit elements more lie near a middle
   const FoldedNumbers<LookReal<T>> numbers = NumbersOf<LookReal<T>>(span);
   const int64_t columns = span.careful.columns;
   const auto sweep = [&](int64_t position, auto positions) HWY_ATTR {
@@ -412,6 +415,8 @@ void LookAlongColumns(T tag, const QuickSpan& span) {
   const int64_t all = span.careful.positions;
   int64_t p = 0;
   for (; p + kPositions <= all; p += kPositions) sweep(p, std::integral_constant<int64_t, kPositions>());
+  constexpr int64_t kFew = 4;
+  for (; p + kFew <= all; p += kFew) sweep(p, std::integral_constant<int64_t, kFew>());
   for (; p < all; ++p) sweep(p, std::integral_constant<int64_t, 1>());
 }
 
@@ -420,7 +425,8 @@ template <bool kStream, typename T>
 void LookAlongPositions(T tag, const QuickSpan& span) {
   using Storage = typename T::Storage;
   constexpr int64_t kStep = kStepElements<T>;
-  constexpr int64_t kAtOnce = 8 * kStep;
+  // Of 16-bit elements more lie near a middle.
+  constexpr int64_t kAtOnce = (std::is_same_v<T, F32> ? 32 : 8) * kStep;
   const FoldedNumbers<LookReal<T>> numbers = NumbersOf<LookReal<T>>(span);
   const int64_t columns = span.careful.columns;
   for (int64_t p = 0; p < span.careful.positions; ++p) {
@@ -436,12 +442,13 @@ void LookAlongPositions(T tag, const QuickSpan& span) {
       int64_t c = begin;
       for (; c + kStep <= end; c += kStep) look.template Step<kStream>(tag, x + c, y + c);
       if (c < end) look.template Step<false>(tag, x + end - kStep, y + end - kStep);
-      if (HWY_LIKELY(look.Near(tag, fixed, relative) == 0)) continue;
+      const Both<T> limit = look.Limit(tag, fixed, relative);
+      if (HWY_LIKELY(look.Near(limit) == 0)) continue;
       for (c = begin; c < end; c += kStep) {
         const int64_t at = HWY_MIN(c, end - kStep);
         look.Clear(tag);
         look.template Step<false>(tag, x + at, y + at);
-        const uint64_t here = look.Near(tag, fixed, relative);
+        const uint64_t here = look.Near(limit);
         if (here != 0) ApplyStep(tag, span, here, p, at);
       }
     }

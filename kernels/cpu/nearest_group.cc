@@ -247,7 +247,17 @@ void NearestGroups::Add(const NearestPlace& element) {
   if (!is_crowded_[group]) added_.push_back(element);
 }
 
-void NearestGroups::DecideAdded(Again again, bool split) {
+std::vector<int64_t> NearestGroups::GroupsAdded() const {
+  std::vector<bool> is_asked = is_crowded_;
+  for (const NearestPlace& place : added_) is_asked[static_cast<size_t>(place.k1 - begin_)] = true;
+  std::vector<int64_t> groups;
+  for (size_t group = 0; group < is_asked.size(); ++group) {
+    if (is_asked[group]) groups.push_back(static_cast<int64_t>(group));
+  }
+  return groups;
+}
+
+void NearestGroups::DecideAdded(Again again, bool split, const slow_road::SumsAbout* sums) {
   std::erase_if(added_, [&](const NearestPlace& place) { return is_crowded_[static_cast<size_t>(place.k1 - begin_)]; });
   std::stable_sort(added_.begin(), added_.end(),
                    [](const NearestPlace& a, const NearestPlace& b) { return a.k1 < b.k1; });
@@ -258,6 +268,7 @@ void NearestGroups::DecideAdded(Again again, bool split) {
       const bool is_crowded = is_crowded_[static_cast<size_t>(k1 - begin_)];
       if (!is_crowded && (place == added_.end() || place->k1 != k1)) continue;
       const std::unique_ptr<Group> group = MakeGroup(k1);
+      if (sums != nullptr) group->slow.SumWith([sums, i = k1 - begin_] { return sums[i]; });
       if (is_crowded) again(k1, [&](const NearestPlace& of) { DecideIn(group->slow, of); });
       for (; place != added_.end() && place->k1 == k1; ++place) DecideIn(group->slow, *place);
     }

@@ -56,9 +56,12 @@ class NearestGroups {
   void Add(const NearestPlace& element);
   // Reports the elements of a group that its kernel does not decide, once more.
   using Again = absl::FunctionRef<void(int64_t k1, absl::FunctionRef<void(const NearestPlace&)>)>;
+  // The groups, as numbers from 0 on, that DecideAdded() decides elements of.
+  std::vector<int64_t> GroupsAdded() const;
   // Decides what was added; `again` finds the elements of crowded groups. `split` shares the groups among the threads
-  // of the pool.
-  void DecideAdded(Again again, bool split);
+  // of the pool. `sums` may have the sums of groups with added elements, one for each group of the run (SumWith of
+  // kernels/slow_road/group.h); null: they are read.
+  void DecideAdded(Again again, bool split, const slow_road::SumsAbout* sums = nullptr);
 
  private:
   // Reads the elements of a group that count.

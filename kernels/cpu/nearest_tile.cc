@@ -6,6 +6,17 @@
 #include "kernels/cpu/folded_columns.h"
 
 namespace normd::cpu {
+namespace {
+
+// A term of the sums for the slow road takes part in this many additions of pairs, in as many at most that add what was
+// summed at once, and in those of a group's columns: 1,077 in all (SlowGroup::SumWith).
+constexpr int64_t kSummedAtOnce = 256;
+constexpr int64_t kMostSummedAgain = kSummedAtOnce * 512;
+constexpr int64_t kMostColumnsAgain = 256;
+// The columns of f32 in a line of memory.
+constexpr int64_t kLineColumns = 16;
+
+}  // namespace
 
 void ColumnTile::TakeBound(int64_t group, const FinishedStatistics& result, const GroupBound& bound) {
   nearest_->is_finite.resize(static_cast<size_t>(groups_));
@@ -162,12 +173,66 @@ void ColumnTile::ApplyToNearest(bool split) const {
   } else {
     apply(0, plan_.reduce0);
   }
+  const std::vector<int64_t> groups = nearest_->groups.GroupsAdded();
+  std::vector<slow_road::SumsAbout> sums;
+  if (!groups.empty() && SumsAgain()) sums = SumAgain(groups, split);
   nearest_->groups.DecideAdded(
       [&](int64_t k1, absl::FunctionRef<void(const NearestPlace&)> report) {
         const int64_t column = (k1 - first_k1_) * plan_.reduce1;
         ApplySpanToNearest(span, false, {0, plan_.reduce0}, {column, column + plan_.reduce1}, report);
       },
-      split);
+      split, sums.empty() ? nullptr : sums.data());
+}
+
+bool ColumnTile::SumsAgain() const {
+  const bool has_squares = plan_.statistic != Statistic::kAbsSum && plan_.statistic != Statistic::kMaxAbs;
+  return by_factors_ && has_squares && !plan_.given_statistics && plan_.reduce0 <= kMostSummedAgain &&
+         plan_.reduce1 <= kMostColumnsAgain;
+}
+
+std::vector<slow_road::SumsAbout> ColumnTile::SumAgain(const std::vector<int64_t>& groups, bool split) const {
+  // A line of memory is read whole, whichever of its columns are asked for.
+  const int64_t at_once = std::max<int64_t>(1, kLineColumns / plan_.reduce1);  // groups
+  std::vector<int64_t> begins;
+  for (const int64_t group : groups) {
+    const int64_t begin = group / at_once * at_once;
+    if (begins.empty() || begins.back() != begin) begins.push_back(begin);
+  }
+  std::vector<slow_road::SumsAbout> sums(static_cast<size_t>(groups_));
+  const auto sum = [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) {
+      const int64_t begin = begins[static_cast<size_t>(i)];
+      SumGroupsAgain({begin, std::min(groups_, begin + at_once)}, sums.data());
+    }
+  };
+  if (split) {
+    run_.pool.ParallelFor(static_cast<int64_t>(begins.size()), 1, sum);
+  } else {
+    sum(0, static_cast<int64_t>(begins.size()));
+  }
+  return sums;
+}
+
+void ColumnTile::SumGroupsAgain(GroupRange groups, slow_road::SumsAbout* sums) const {
+  const int64_t column = groups.begin * plan_.reduce1;
+  const int64_t columns = groups.end * plan_.reduce1 - column;
+  std::vector<PairSums> totals(static_cast<size_t>(columns)), part(static_cast<size_t>(columns));
+  for (int64_t begin = 0; begin < plan_.reduce0; begin += kSummedAtOnce) {
+    ColumnBlock block;
+    block.x = run_.x.At(offset_ + begin * stride_ + column);
+    block.positions = std::min(kSummedAtOnce, plan_.reduce0 - begin);
+    block.columns = columns;
+    block.stride = stride_;
+    block.mask = run_.job.mask == nullptr ? nullptr : run_.job.mask + begin;
+    block.shift = nearest_->mean.data() + column;
+    ReduceColumnsInPairs(block, part.data());
+    for (size_t c = 0; c < part.size(); ++c) AddPairs(totals[c], part[c]);
+  }
+  for (int64_t group = groups.begin; group < groups.end; ++group) {
+    PairSums* const of_group = totals.data() + group * plan_.reduce1 - column;
+    for (int64_t c = 1; c < plan_.reduce1; ++c) AddPairs(of_group[0], of_group[c]);
+    sums[group] = {nearest_->mean[static_cast<size_t>(group * plan_.reduce1)], of_group[0]};
+  }
 }
 
 }  // namespace normd::cpu

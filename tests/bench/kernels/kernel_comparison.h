@@ -57,7 +57,7 @@ void MeasureShapes(const std::vector<Workload>& workloads, const Candidates& can
 // Elements rounded to the nearest value beside EXACT: those of `workloads`, and the parts.
 struct NearestParts {
   bool wide = false;     // elements of f64
-  bool hardest = false;  // rows that are hard to round
+  bool hardest = false;  // elements that are hard to round
 };
 void MeasureNearest(const std::vector<Workload>& workloads, const NearestParts& parts, KernelComparison* comparison,
                     Report* report);

@@ -10,19 +10,30 @@ namespace normd::bench {
 
 namespace {
 
-// Rows of 1024 elements in L2 with ties, or with elements that are the mean.
-std::vector<Workload> HardRows() {
-  std::vector<Workload> rows;
+// Rows of 1024 elements, and columns and channels of 256, in L2 with ties, or with elements that are the mean.
+std::vector<Workload> HardOnes() {
+  std::vector<Workload> list;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Op op : {Op::kLayer, Op::kRms}) {
       for (const Fill fill : {Fill::kConstant, Fill::kZeros, Fill::kSteps, Fill::kSigns}) {
         Workload workload = {.op = op, .outer = 32, .row = 1024, .dtype = dtype, .regime = Regime::kL2, .fill = fill};
         if (fill == Fill::kSigns) workload.eps = 0;
-        rows.push_back(workload);
+        list.push_back(workload);
+      }
+    }
+    for (const Layout layout : {Layout::kChannelsFirst, Layout::kChannelsLast}) {
+      for (const Fill fill : {Fill::kConstant, Fill::kZeros, Fill::kSteps, Fill::kSigns}) {
+        Workload workload = {.op = Op::kBatchTraining, .layout = layout, .outer = 4, .channels = 127, .side = 8};
+        workload.dtype = dtype;
+        workload.regime = Regime::kL2;
+        workload.fill = fill;
+        workload.keeps_moments = false;
+        if (fill == Fill::kSigns) workload.eps = 0;
+        list.push_back(workload);
       }
     }
   }
-  return rows;
+  return list;
 }
 
 // f64 elements, which are calculated in pairs: rows, columns and channels in L2.
@@ -76,7 +87,7 @@ void MeasureNearest(const std::vector<Workload>& workloads, const NearestParts& 
   table("columns (nhwc) and channels (nchw), without moments", images);
   table("with moments", moments);
   if (parts.wide) table("f64", WideElements());
-  if (parts.hardest) table("the hardest rows", HardRows());
+  if (parts.hardest) table("the hardest", HardOnes());
 }
 
 }  // namespace normd::bench
