@@ -44,6 +44,11 @@ NORMD_HOST_DEVICE constexpr double AdditionsInRows(int64_t segments, int64_t len
 NORMD_HOST_DEVICE constexpr double AdditionsInColumns(int64_t positions, int64_t columns) {
   return AdditionsOf(order::ColumnBlocks(positions)) + AdditionsOf(columns) - 37;
 }
+// The same where four positions are added up first: a square is rounded and takes part in three additions, and a block
+// of 32 positions has 8 such sums and up to 3 terms that are left over, instead of 32 additions and 5 for lanes.
+NORMD_HOST_DEVICE constexpr double AdditionsInShallowColumns(int64_t positions, int64_t columns) {
+  return AdditionsInColumns(positions, columns) - 37 + 4 + 8 + 3;
+}
 
 // |n - exact n| <= beta + kappa * |n|. An infinite kappa decides nothing: every element takes the slow road.
 struct NormalisedBound {
@@ -129,11 +134,30 @@ NORMD_HOST_DEVICE inline NormalisedBound BoundOfRowAboutMean(double n, double ad
   return bound;
 }
 
+// The same for columns and channels, which are summed about a shift of their own.
+NORMD_HOST_DEVICE inline NormalisedBound BoundAboutShift(double n, const SumErrors& sums,
+                                                         const FinishedStatistics& column) {
+  NormalisedBound bound;
+  const double inverse = column.statistics.inverse.hi;
+  if (sums.is_zero && column.mean == sums.shift) return BoundOfEqual(inverse);
+  if (!(column.m2 > 0) || !InverseIsInRange(inverse)) return bound;
+  const double distance = column.mean - sums.shift;
+  const double q = distance * distance * n / column.m2;
+  if (!(q <= 0x1p+20)) return bound;
+  const double h = sums.additions + 2;
+  const double of_m2 = (h + 2) * (1 + q) + 2 * h * (q + 0.5) + 2 * q + 1;
+  const double rest = column.statistics.delta.hi == 0 ? 2 * std::abs(column.mean) * inverse : 2 * q + 1;
+  bound.beta = ((h + 1) * (1 + q / 2) + rest) * kUnit * kSecondOrder;
+  bound.kappa = (of_m2 / 2 + 9) * kUnit * kSecondOrder;
+  return bound;
+}
+
 // Of statistics that are given, which are exact: the difference, the product, and the roundings of 1 / D.
+inline constexpr double kKappaOfGiven = 7 * kUnit * kSecondOrder;
 NORMD_HOST_DEVICE inline NormalisedBound BoundOfGiven(const FinishedStatistics& group) {
   NormalisedBound bound;
   if (!InverseIsInRange(group.statistics.inverse.hi)) return bound;
-  bound.kappa = 7 * kUnit * kSecondOrder;
+  bound.kappa = kKappaOfGiven;
   return bound;
 }
 
@@ -184,6 +208,43 @@ NORMD_HOST_DEVICE inline ElementBound BoundInF32(const NormalisedBound& bound, d
   doubled.fixed += 0x1p-80;
   doubled.relative = (3 + of_sums) * kUnit32;
   return doubled;
+}
+
+// Of y = fma(x, f, g) with f = w / D and g = b - c, where c is the product of the mean and f: one number of each for
+// every column or channel. The errors of 1 / D, of a weight and of f are a part of |n w|, which is at most |y| + |b|.
+// The mean, c and g are rounded once each, and that of y comes last: |y - exact y| <= fixed + relative * |y|, doubled.
+NORMD_HOST_DEVICE inline ElementBound BoundOfFolded(const NormalisedBound& bound, double c, double weight,
+                                                    double bias) {
+  ElementBound doubled;
+  if (!bound.decides()) return doubled;
+  const double of_rest = 3 * std::abs(c) + std::abs(bias);
+  doubled.fixed = std::abs(weight) * bound.beta + (bound.kappa + 3 * kUnit) * std::abs(bias) + of_rest * kUnit;
+  doubled.fixed *= 2 * kSecondOrder;
+  doubled.relative = 2 * kSecondOrder * (bound.kappa + 4 * kUnit);
+  return doubled;
+}
+
+// The same in f32, to which f and g are rounded, for 16-bit elements, v = 2^-24: |x f| <= |y| + |g|, hence y is off by
+//   v (|y| + |g|) by f, v |g| by g and v |y| by its own rounding.
+// As in BoundInF32, the part of |y| needs no doubling: it is at most 2^-11 ulp of a 16-bit type, so that the rest, more
+// than doubled, exceeds half an ulp where the whole reaches a quarter. The factor 1 + 2^-5 has room for kappa |y|.
+NORMD_HOST_DEVICE inline ElementBound BoundOfFoldedInF32(const NormalisedBound& bound, double c, double weight,
+                                                         double bias) {
+  constexpr double kUnit32 = 0x1p-24 * (1 + 0x1p-5);
+  const ElementBound in_f64 = BoundOfFolded(bound, c, weight, bias);
+  ElementBound doubled;
+  if (!bound.decides()) return doubled;
+  doubled.fixed = (2 + 0x1p-6) * (2 * kUnit32 * std::abs(bias - c) + in_f64.fixed) + 0x1p-80;
+  doubled.relative = 2 * kUnit32;
+  return doubled;
+}
+
+// True if every number within `error` of `value` rounds to the same f32, the sign of a zero included.
+NORMD_HOST_DEVICE inline bool RoundsToOneF32(double value, double error) {
+  const double wide = error * kSecondOrder;
+  const auto low = static_cast<float>(value - wide);
+  const auto high = static_cast<float>(value + wide);
+  return low == high && std::signbit(low) == std::signbit(high);
 }
 
 // ---- f64 elements, and those of a residual stream that is kept wide ----

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "kernels/certificate.h"
 #include "kernels/cpu/finish-inl.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/row_sums-inl.h"
@@ -147,6 +148,21 @@ HWY_INLINE void SumChannels(T tag, TypeTag<Real> type, const ChannelBlock& block
   }
 }
 
+// Sets the bounds of the channels, of which `statistics` has the rest; `sums` are those before the statistics.
+HWY_INLINE void BoundChannels(double n, double additions, int64_t channels, const ChannelSums& sums,
+                              ChannelStatistics* statistics) {
+  for (int64_t c = 0; c < channels; ++c) {
+    FinishedStatistics finished;
+    finished.mean = statistics->mean[c];
+    finished.m2 = statistics->m2[c];
+    finished.statistics.delta.hi = statistics->delta[c];
+    finished.statistics.inverse.hi = statistics->inverse[c];
+    const NormalisedBound bound = BoundAboutShift(n, {additions, sums.shift[c], sums.second[c] == 0}, finished);
+    statistics->beta[c] = bound.beta;
+    statistics->kappa[c] = bound.kappa;
+  }
+}
+
 // Finishes channels with `count` elements each, as ReduceChannels says.
 template <typename Real, typename T>
 HWY_INLINE void FinishSums(const DivisorRule& rule, int64_t channels, int64_t count, ChannelSums* sums,
@@ -186,8 +202,12 @@ void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics) {
   ChannelSums sums;
   WithTypes(block.x.dtype, block.precision, [&](auto tag, auto type) HWY_ATTR {
     SumChannels(tag, type, block, &sums);
-    FinishSums<typename decltype(type)::Type, decltype(tag)>(block.rule, block.channels, block.segments * block.n,
-                                                             &sums, statistics);
+    const int64_t count = block.segments * block.n;
+    if (block.additions > 0) {
+      FinishSums<double, F32>(block.rule, block.channels, count, &sums, statistics);
+      return BoundChannels(static_cast<double>(count), block.additions, block.channels, sums, statistics);
+    }
+    FinishSums<typename decltype(type)::Type, decltype(tag)>(block.rule, block.channels, count, &sums, statistics);
   });
 }
 
@@ -196,6 +216,10 @@ void FinishChannels(const SummedChannels& channels, ChannelStatistics* statistic
   std::copy_n(channels.shift, channels.channels, sums.shift);
   std::copy_n(channels.first, channels.channels, sums.first);
   std::copy_n(channels.second, channels.channels, sums.second);
+  if (channels.additions > 0) {
+    FinishSums<double, F32>(channels.rule, channels.channels, channels.count, &sums, statistics);
+    return BoundChannels(static_cast<double>(channels.count), channels.additions, channels.channels, sums, statistics);
+  }
   WithTypes(channels.dtype, channels.precision, [&](auto tag, auto type) HWY_ATTR {
     FinishSums<typename decltype(type)::Type, decltype(tag)>(channels.rule, channels.channels, channels.count, &sums,
                                                              statistics);

@@ -108,6 +108,12 @@ void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* 
   }
 }
 
+void ReduceColumnsInPairs(const ColumnBlock& block, PairSums* sums) {
+  WithNarrowType(block.x.dtype, [&](auto tag) HWY_ATTR {
+    SumColumns<Statistic::kMeanVariance, false>(tag, TypeTag<WideSums>(), block, sums);
+  });
+}
+
 // The number of columns whose sums fit in L1 beside the elements that stream by.
 inline constexpr int64_t kSumColumns = 1024;
 
@@ -128,9 +134,27 @@ HWY_INLINE void AddTo(Vector<float> sums, double* HWY_RESTRICT totals) {
 #endif
 }
 
+// Adds four differences and their squares, or magnitudes, before they are added to the sums.
+template <Statistic kStatistic, typename Sums>
+HWY_INLINE void TakeFour(const typename Sums::Value* four, Sums* sums) {
+  const auto pairwise = [](auto a, auto b, auto c, auto e) HWY_ATTR { return hn::Add(hn::Add(a, b), hn::Add(c, e)); };
+  if (kStatistic == Statistic::kMeanVariance) {
+    sums->first = hn::Add(sums->first, pairwise(four[0], four[1], four[2], four[3]));
+  }
+  if (kStatistic == Statistic::kAbsSum) {
+    sums->second =
+        hn::Add(sums->second, pairwise(hn::Abs(four[0]), hn::Abs(four[1]), hn::Abs(four[2]), hn::Abs(four[3])));
+    return;
+  }
+  auto squares = Fma(four[1], four[1], hn::Mul(four[0], four[0]));
+  squares = Fma(four[3], four[3], Fma(four[2], four[2], squares));
+  sums->second = hn::Add(sums->second, squares);
+}
+
 // Adds the sums of `count` rows to `first` and `second`, or, if kFresh, writes them there. Sums in f64 are continued
-// row by row; sums in f32 are made of these rows alone and then added. A null `shift` is 0.
-template <bool kFresh, typename Real, Statistic kStatistic, typename T>
+// row by row, or, if kShallow, by four rows; sums in f32 are made of these rows alone and then added. A null `shift` is
+// 0.
+template <bool kFresh, bool kShallow, typename Real, Statistic kStatistic, typename T>
 HWY_INLINE void SweepRows(T tag, const typename T::Storage* const* rows, int64_t count, int64_t columns,
                           const Real* HWY_RESTRICT shift, double* HWY_RESTRICT first, double* HWY_RESTRICT second) {
   const Tag<Real> real;
@@ -150,11 +174,16 @@ HWY_INLINE void SweepRows(T tag, const typename T::Storage* const* rows, int64_t
     }
     auto about = hn::Zero(real);
     if (kCentred && shift != nullptr) about = whole ? hn::LoadU(real, shift + c) : LoadFirst(real, shift + c, left);
-    const auto take = [&](int64_t r, NarrowSums<Real>& into) HWY_ATTR {
+    const auto read = [&](int64_t r) HWY_ATTR {
       const auto value = whole ? LoadAs<Real>(tag, rows[r] + c) : LoadFirstAs<Real>(tag, rows[r] + c, left);
-      into.template Take<kStatistic>(kCentred ? hn::Sub(value, about) : value);
+      return kCentred ? hn::Sub(value, about) : value;
     };
+    const auto take = [&](int64_t r, NarrowSums<Real>& into) HWY_ATTR { into.template Take<kStatistic>(read(r)); };
     int64_t r = 0;
+    for (; kShallow && r + 4 <= count; r += 4) {
+      const typename NarrowSums<Real>::Value four[4] = {read(r), read(r + 1), read(r + 2), read(r + 3)};
+      TakeFour<kStatistic>(four, &sums);
+    }
     for (; r + 2 <= count; r += 2) {
       take(r, sums);
       take(r + 1, kInF64 ? sums : odd);
@@ -173,7 +202,7 @@ HWY_INLINE void SweepRows(T tag, const typename T::Storage* const* rows, int64_t
 HWY_INLINE const double* ShiftsOf(const ColumnBlock& block, double /*type*/) { return block.shift; }
 HWY_INLINE const float* ShiftsOf(const ColumnBlock& block, float /*type*/) { return block.shift32; }
 
-template <typename Real, Statistic kStatistic, typename T>
+template <bool kShallow, typename Real, Statistic kStatistic, typename T>
 void SumRows(T tag, const ColumnBlock& block, double* first, double* second) {
   const typename T::Storage* rows[order::kColumnBlock];
   int64_t count = 0;
@@ -193,28 +222,28 @@ void SumRows(T tag, const ColumnBlock& block, double* first, double* second) {
     for (int64_t row = 0; row < count; row += order::kFastColumnRun) {
       const int64_t run = HWY_MIN(order::kFastColumnRun, count - row);
       if (row == 0) {
-        SweepRows<true, Real, kStatistic>(tag, rows, run, columns, shift, first_here, second + column);
+        SweepRows<true, kShallow, Real, kStatistic>(tag, rows, run, columns, shift, first_here, second + column);
       } else {
-        SweepRows<false, Real, kStatistic>(tag, rows + row, run, columns, shift, first_here, second + column);
+        SweepRows<false, kShallow, Real, kStatistic>(tag, rows + row, run, columns, shift, first_here, second + column);
       }
     }
     for (int64_t row = 0; row < count; ++row) rows[row] += columns;
   }
 }
 
-template <typename Real>
+template <bool kShallow, typename Real>
 void SumRowsOf(Statistic statistic, const ColumnBlock& block, double* first, double* second) {
   WithNarrowType(block.x.dtype, [&](auto tag) HWY_ATTR {
     switch (statistic) {
       case Statistic::kMeanVariance:
-        return SumRows<Real, Statistic::kMeanVariance>(tag, block, first, second);
+        return SumRows<kShallow, Real, Statistic::kMeanVariance>(tag, block, first, second);
       case Statistic::kAbsSum:
-        return SumRows<Real, Statistic::kAbsSum>(tag, block, first, second);
+        return SumRows<kShallow, Real, Statistic::kAbsSum>(tag, block, first, second);
       case Statistic::kMeanSquare:
       case Statistic::kSumSquares:
       case Statistic::kPowerSum:  // never narrow
       case Statistic::kMaxAbs:
-        return SumRows<Real, Statistic::kMeanSquare>(tag, block, first, second);
+        return SumRows<kShallow, Real, Statistic::kMeanSquare>(tag, block, first, second);
     }
   });
 }
@@ -222,9 +251,11 @@ void SumRowsOf(Statistic statistic, const ColumnBlock& block, double* first, dou
 void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
                              double* second) {
   if (precision == Precision::kFast) {
-    SumRowsOf<float>(statistic, block, first, second);
+    SumRowsOf<false, float>(statistic, block, first, second);
+  } else if (block.shallow) {
+    SumRowsOf<true, double>(statistic, block, first, second);
   } else {
-    SumRowsOf<double>(statistic, block, first, second);
+    SumRowsOf<false, double>(statistic, block, first, second);
   }
 }
 
@@ -302,6 +333,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace normd::cpu {
 HWY_EXPORT(ReduceColumnBlock);
+HWY_EXPORT(ReduceColumnsInPairs);
 HWY_EXPORT(ReduceNarrowColumnBlock);
 HWY_EXPORT(AddSums);
 HWY_EXPORT(MeasureColumns);
@@ -310,6 +342,9 @@ HWY_EXPORT(LanesOfGiven);
 
 void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums) {
   HWY_DYNAMIC_DISPATCH(ReduceColumnBlock)(statistic, block, sums);
+}
+void ReduceColumnsInPairs(const ColumnBlock& block, PairSums* sums) {
+  HWY_DYNAMIC_DISPATCH(ReduceColumnsInPairs)(block, sums);
 }
 void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
                              double* second) {

@@ -90,6 +90,9 @@ struct ColumnBlock {
   const double* shift = nullptr;
   const float* shift32 = nullptr;  // the same, for kFast
   const double* scale = nullptr;   // one per column, powers of two, f64 only
+  // Four positions are added up first, so that a term takes part in fewer additions than the declared order has. For
+  // sums in f64 of which results do not keep the order: where y is rounded to the nearest value.
+  bool shallow = false;
 };
 
 // The number of doubles in an array for the sums of `columns` columns: ReduceNarrowColumnBlock writes whole vectors.
@@ -99,9 +102,13 @@ constexpr int64_t RoomOf(int64_t columns) { return (columns + 15) / 16 * 16; }
 // with `pre`.
 void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums);
 
-// The same for narrow elements without `pre`, summed in f64 (kExact) or f32 (kFast): writes first[c] (kMeanVariance
-// only) and second[c], which have RoomOf(columns) elements. Each row of the block is read once, from its first column
-// to its last. A null shift is 0.
+// The same for narrow elements without `pre`, summed in pairs about the shifts, for any number of positions: the sums
+// of the differences and of their squares.
+void ReduceColumnsInPairs(const ColumnBlock& block, PairSums* sums);
+
+// ReduceColumnBlock for narrow elements without `pre`, summed in f64 (kExact) or f32 (kFast): writes first[c]
+// (kMeanVariance only) and second[c], which have RoomOf(columns) elements. Each row of the block is read once, from its
+// first column to its last. A null shift is 0.
 void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
                              double* second);
 
@@ -201,8 +208,8 @@ enum class Along : uint8_t { kNothing, kColumns, kPositions };
 
 // An element that ApplyNearest could not decide, at a place of its span.
 struct Undecided {
-  int64_t position = 0, column = 0;
-  double x = 0;  // the element itself: y may be x, and is written by now
+  int64_t position, column;
+  double x;  // the element itself: y may be x, and is written by now
 };
 
 // A call of ApplyNearest: `positions` rows of `columns` elements. Borrows.
@@ -254,6 +261,60 @@ struct NearestSpan {
 // Writes y, each element rounded to nearest where the bound shows which value that is, and reports the other elements.
 // The bits do not depend on the instruction set; which elements are reported may.
 void ApplyNearest(const NearestSpan& span);
+
+// The numbers of adjacent columns or positions for y = x * factor + offset in Real, and the bound of y's error, fixed +
+// relative * |y|: see BoundOfFolded and BoundOfFoldedInF32. Borrows.
+template <typename Real>
+struct FoldedNumbers {
+  const Real* factor = nullptr;
+  const Real* offset = nullptr;
+  const Real* fixed = nullptr;  // Inf: decides nothing
+  const Real* relative = nullptr;
+
+  // The numbers from `index` on.
+  FoldedNumbers At(int64_t index) const {
+    return factor == nullptr ? FoldedNumbers()
+                             : FoldedNumbers{factor + index, offset + index, fixed + index, relative + index};
+  }
+};
+
+// The statistics of adjacent columns or channels, and the bounds of their normalised elements (NormalisedBound), as
+// arrays of `count` numbers. Borrows.
+struct ColumnsToFold {
+  int64_t count = 0;
+  const double* mean = nullptr;  // null: none is subtracted
+  const double* inverse = nullptr;
+  const double* beta = nullptr;  // null: 0
+  const double* kappa = nullptr;
+  const double* weight = nullptr;  // w and b; null: absent
+  const double* bias = nullptr;
+  double bound_factor = 1;  // see NearestOptions; finite
+  DType dtype = DType::kF32;
+};
+
+// What FoldColumns makes of them: numbers in one of the two types, and the bounds of ApplyNearest (ElementBound).
+struct FoldedArrays {
+  double* numbers = nullptr;   // four arrays of `count`, as FoldedNumbers has them: of f32 elements
+  float* numbers32 = nullptr;  // of 16-bit elements
+  double* fixed = nullptr;
+  double* relative = nullptr;
+};
+void FoldColumns(const ColumnsToFold& columns, const FoldedArrays& to);
+
+// A call of ApplyNearestQuickly: the elements of `careful`, which says how those are calculated that a quick look does
+// not decide. REQUIRES: narrow x, which is not y; AFFINE_THEN_CAST; statistics along columns or positions, and
+// parameters along the same or absent.
+struct QuickSpan {
+  NearestSpan careful;
+  FoldedNumbers<double> numbers;   // of f32 elements
+  FoldedNumbers<float> numbers32;  // of 16-bit elements
+  bool stream = false;             // as in ApplySpan
+  bool prefetch = false;           // along columns: fetches the next positions
+};
+
+// ApplyNearest by way of a quick look at each block of elements: y in one multiply-add, and the least distance to a
+// middle. Where that is within the bound, the block is calculated again by ApplyNearest.
+void ApplyNearestQuickly(const QuickSpan& span);
 
 // ---- Statistics that are given ----
 
@@ -338,6 +399,9 @@ struct ChannelBlock {
   int64_t stride = 0;
   Precision precision = Precision::kExact;
   DivisorRule rule;
+  // Of a channel's sums, see SumErrors, where y is rounded to the nearest value: the bounds are written, too, and the
+  // statistics are those of f64 arithmetic for 16-bit elements as well. 0: neither.
+  double additions = 0;
 
   static constexpr int64_t kMaxChannels = 64;
   static constexpr int64_t kMaxChunks = 1 << 12;
@@ -357,6 +421,7 @@ struct ChannelBlock {
 struct ChannelStatistics {
   double shift[ChannelBlock::kMaxChannels], delta[ChannelBlock::kMaxChannels], inverse[ChannelBlock::kMaxChannels];
   double mean[ChannelBlock::kMaxChannels], m2[ChannelBlock::kMaxChannels];
+  double beta[ChannelBlock::kMaxChannels], kappa[ChannelBlock::kMaxChannels];  // if `additions` is given
   bool settled[ChannelBlock::kMaxChannels];
 };
 
@@ -375,6 +440,7 @@ struct SummedChannels {
   const double* second = nullptr;
   Precision precision = Precision::kExact;
   DivisorRule rule;
+  double additions = 0;  // as in ChannelBlock
 };
 
 // Finishes channels as ReduceChannels does after the sums.

@@ -2,14 +2,74 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/pair_sums.h"
 
 namespace normd::cpu {
 namespace {
 
-// The index of element (k0, r0, k1, r1) in memory.
-int64_t IndexOf(const NormPlan& plan, int64_t k0, int64_t r0, int64_t k1, int64_t r1) {
-  return ((k0 * plan.reduce0 + r0) * plan.keep1 + k1) * plan.reduce1 + r1;
+// The elements that are remembered for later: 160 KiB.
+constexpr size_t kMostAdded = 4096;
+
+// True if the kernels' w is the sum of weight and weight_offset, rounded, and that rounding is no part of a bound.
+bool RoundsWeights(const Run& run) {
+  const bool needs_rest = run.plan.cast_order == CastOrder::kCastThenAffine || run.plan.dtype == DType::kF64;
+  return needs_rest && run.job.parameters != nullptr && !run.job.parameters->host().weight_rest.empty();
 }
+
+// Collects the elements of a group from runs of a few, in the type of the elements, and converts many at once: down a
+// column there is one element in each run.
+class ElementReader {
+ public:
+  explicit ElementReader(absl::FunctionRef<void(const slow_road::Element*, int64_t)> take) : take_(take) {
+    std::fill_n(residuals_, kAtOnce, -0.0);
+  }
+  ~ElementReader() { Flush(); }
+  ElementReader(const ElementReader&) = delete;
+  ElementReader& operator=(const ElementReader&) = delete;
+
+  // Adds n adjacent elements; `residual` may have no data.
+  void Add(const Elements& x, const Elements& residual, int64_t n) {
+    for (int64_t i = 0; i < n;) {
+      const int64_t count = std::min(n - i, kAtOnce - size_);
+      x_dtype_ = x.dtype;
+      Copy(x.At(i), count, x_);
+      if (residual.data != nullptr) {
+        residual_dtype_ = residual.dtype;
+        has_residual_ = true;
+        Copy(residual.At(i), count, residual_);
+      }
+      size_ += count;
+      i += count;
+      if (size_ == kAtOnce) Flush();
+    }
+  }
+
+ private:
+  static constexpr int64_t kAtOnce = 256;
+
+  void Copy(const Elements& from, int64_t n, char* to) const {
+    const int64_t size = SizeOf(from.dtype);
+    std::memcpy(to + size_ * size, from.data, static_cast<size_t>(n * size));
+  }
+  void Flush() {
+    if (size_ == 0) return;
+    ConvertToF64({x_dtype_, x_}, size_, values_);
+    if (has_residual_) ConvertToF64({residual_dtype_, residual_}, size_, residuals_);
+    for (int64_t i = 0; i < size_; ++i) elements_[i] = {values_[i], residuals_[i]};
+    take_(elements_, size_);
+    size_ = 0;
+  }
+
+  const absl::FunctionRef<void(const slow_road::Element*, int64_t)> take_;
+  int64_t size_ = 0;
+  DType x_dtype_ = DType::kF32, residual_dtype_ = DType::kF32;
+  bool has_residual_ = false;
+  char x_[kAtOnce * sizeof(double)], residual_[kAtOnce * sizeof(double)];
+  double values_[kAtOnce], residuals_[kAtOnce];
+  slow_road::Element elements_[kAtOnce];
+};
 
 }  // namespace
 
@@ -43,47 +103,47 @@ GroupBound::GroupBound(const Run& run, const SumErrors& sums, const FinishedStat
 
 ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
   if (!is_finite) return {-1, 0};
+  if (RoundsWeights(run) || std::isinf(run.nearest.bound_factor)) return {};
+  if (run.plan.cast_order == CastOrder::kCastThenAffine) {
+    weight = 1;
+    bias = 0;
+  }
   const bool in_pairs = run.plan.dtype == DType::kF64;
   ElementBound elements = run.wide() ? BoundOfWideElements(bound, in_pairs ? kPairUnit : kUnit, weight, bias)
                                      : BoundOfElements(bound, weight, bias);
-  const double factor = run.nearest.bound_factor;
-  if (std::isinf(factor)) return {};
-  elements.fixed *= factor;
-  elements.relative *= factor;
+  elements.fixed *= run.nearest.bound_factor;
+  elements.relative *= run.nearest.bound_factor;
   // Digits of pairs that small are lost.
   if (in_pairs) elements.fixed += 0x1p-1000;
+  // Where w is 0 and no b is added, y has the sign of n, which an element near the mean may not show.
+  const bool keeps_sign = run.parameters.bias == nullptr || (bias == 0 && std::signbit(bias));
+  const bool centred = run.plan.statistic == Statistic::kMeanVariance;
+  if (weight == 0 && keeps_sign && centred && elements.fixed == 0) elements.fixed = 0x1p-1000;
   return elements;
 }
 
 void NearestGroups::Reader::operator()(absl::FunctionRef<void(const slow_road::Element*, int64_t)> take) const {
-  constexpr int64_t kAtOnce = 256;
   const NormPlan& plan = run->plan;
   const uint8_t* const mask = run->job.mask;
   const Elements& residual = run->given_residual;
-  double values[kAtOnce];
-  double residuals[kAtOnce];
-  std::fill_n(residuals, kAtOnce, -0.0);
-  slow_road::Element elements[kAtOnce];
+  ElementReader reader(take);
+  const auto add = [&](int64_t index, int64_t n) {
+    reader.Add(run->GivenX(index), residual.data == nullptr ? residual : residual.At(index), n);
+  };
   for (int64_t r0 = 0; r0 < plan.reduce0; ++r0) {
-    for (int64_t at = 0; at < plan.statistic_reduce1; at += kAtOnce) {
-      const int64_t count = std::min(kAtOnce, plan.statistic_reduce1 - at);
-      const int64_t index = IndexOf(plan, k0, r0, k1, at);
-      ConvertToF64(run->GivenX(index), count, values);
-      if (residual.data != nullptr) ConvertToF64(residual.At(index), count, residuals);
-      int64_t kept = 0;
-      for (int64_t i = 0; i < count; ++i) {
-        // Rows have a byte of the mask for each element, columns one for each position.
-        const int64_t place = plan.pattern == Pattern::kRows ? r0 * plan.reduce1 + at + i : r0;
-        if (mask == nullptr || mask[place] != 0) elements[kept++] = {values[i], residuals[i]};
-      }
-      take(elements, kept);
+    const int64_t index = run->IndexOf(k0, r0, k1, 0);
+    // Rows have a byte of the mask for each element, columns one for each position.
+    if (mask == nullptr || plan.pattern == Pattern::kColumns) {
+      if (mask == nullptr || mask[r0] != 0) add(index, plan.statistic_reduce1);
+      continue;
+    }
+    for (int64_t at = 0; at < plan.statistic_reduce1; ++at) {
+      if (mask[r0 * plan.reduce1 + at] != 0) add(index + at, 1);
     }
   }
 }
 
-slow_road::SlowGroup& NearestGroups::At(int64_t k1) {
-  std::unique_ptr<Group>& group = groups_[static_cast<size_t>(k1 - begin_)];
-  if (group != nullptr) return group->slow;
+std::unique_ptr<NearestGroups::Group> NearestGroups::MakeGroup(int64_t k1) const {
   const NormPlan& plan = run_.plan;
   slow_road::Formula formula = {.statistic = plan.statistic,
                                 .rule = run_.rule,
@@ -95,9 +155,15 @@ slow_road::SlowGroup& NearestGroups::At(int64_t k1) {
     formula.given_variance = run_.job.given_variance[k1];
   }
   using First = slow_road::SlowGroup::FirstRung;
-  group = std::make_unique<Group>(formula, Reader{&run_, k0_, k1},
-                                  run_.nearest.exact_first ? First::kExact : First::kPairs);
-  return group->slow;
+  auto group = std::make_unique<Group>(formula, Reader{&run_, k0_, k1},
+                                       run_.nearest.exact_first ? First::kExact : First::kPairs);
+  if (SumsInPairs(run_)) group->slow.SumWith([this, k1] { return SumGroupInPairs(run_, k0_, k1); });
+  return group;
+}
+
+slow_road::SlowGroup& NearestGroups::At(int64_t k1) {
+  if (group_ == nullptr || group_->reader.k1 != k1) group_ = MakeGroup(k1);
+  return group_->slow;
 }
 
 // Narrow elements are what the kernel reported, since y may be x. Wide ones are read as they were given.
@@ -139,22 +205,82 @@ void NearestGroups::StoreGroup(int64_t k1) {
                         slow.NearestM2()};
 }
 
-void NearestGroups::Decide(int64_t r0, int64_t k1, int64_t r1, double x) {
+void NearestGroups::StoreGroup(int64_t k1, const FinishedStatistics& result, const GroupBound& bound) {
+  if (!bound.is_finite) return;
+  const double factor = run_.nearest.bound_factor;
+  const bool has_bound = bound.bound.decides() && std::isfinite(factor) && result.inverse_std > 0;
+  const bool in_f32 = run_.plan.StatisticsDType() == DType::kF32 && run_.job.moments == nullptr;
+  if (has_bound && in_f32) {
+    const double of_mean = (bound.bound.beta / result.inverse_std + std::abs(result.mean) * 2 * kUnit) * factor;
+    const double of_inverse = (bound.bound.kappa + 2 * kUnit) * result.inverse_std * factor;
+    if ((run_.job.mean == nullptr || RoundsToOneF32(result.mean, of_mean)) &&
+        (run_.job.inverse_std == nullptr || RoundsToOneF32(result.inverse_std, of_inverse))) {
+      return;  // what Run::StoreGroup wrote
+    }
+  }
+  StoreGroup(k1);
+}
+
+void NearestGroups::DecideIn(slow_road::SlowGroup& group, const NearestPlace& place) const {
   const slow_road::Format format = slow_road::FormatOf(run_.plan.dtype);
-  const slow_road::Affine affine = AffineOf(r0, k1, r1);
-  const int64_t index = IndexOf(run_.plan, k0_, r0, k1, r1);
-  const slow_road::Element element = ElementAt(index, x);
+  const slow_road::Affine affine = AffineOf(place.r0, place.k1, place.r1);
+  const int64_t index = run_.IndexOf(k0_, place.r0, place.k1, place.r1);
+  const slow_road::Element element = ElementAt(index, place.x);
   // `x` is the sum with the residual, which may overflow although neither is Inf.
-  if (!std::isfinite(x) || !std::isfinite(element.x) || !std::isfinite(element.r)) return;
+  if (!std::isfinite(place.x) || !std::isfinite(element.x) || !std::isfinite(element.r)) return;
   if (!std::isfinite(affine.weight.hi) || !std::isfinite(affine.bias)) return;
   const bool casts_first = run_.plan.cast_order == CastOrder::kCastThenAffine;
-  double y = 0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    y = At(k1).Nearest(format, element, casts_first ? slow_road::Affine() : affine);
-  }
+  double y = group.Nearest(format, element, casts_first ? slow_road::Affine() : affine);
   if (casts_first) y = slow_road::ApplyIn(format, y, affine);
   ConvertFromF64(&y, 1, run_.plan.dtype, static_cast<char*>(run_.y) + index * SizeOf(run_.plan.dtype));
+}
+
+void NearestGroups::Decide(int64_t r0, int64_t k1, int64_t r1, double x) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  DecideIn(At(k1), {r0, k1, r1, x});
+}
+
+void NearestGroups::Add(const NearestPlace& element) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto group = static_cast<size_t>(element.k1 - begin_);
+  if (added_.size() == kMostAdded) is_crowded_[group] = true;
+  if (!is_crowded_[group]) added_.push_back(element);
+}
+
+std::vector<int64_t> NearestGroups::GroupsAdded() const {
+  std::vector<bool> is_asked = is_crowded_;
+  for (const NearestPlace& place : added_) is_asked[static_cast<size_t>(place.k1 - begin_)] = true;
+  std::vector<int64_t> groups;
+  for (size_t group = 0; group < is_asked.size(); ++group) {
+    if (is_asked[group]) groups.push_back(static_cast<int64_t>(group));
+  }
+  return groups;
+}
+
+void NearestGroups::DecideAdded(Again again, bool split, const slow_road::SumsAbout* sums) {
+  std::erase_if(added_, [&](const NearestPlace& place) { return is_crowded_[static_cast<size_t>(place.k1 - begin_)]; });
+  std::stable_sort(added_.begin(), added_.end(),
+                   [](const NearestPlace& a, const NearestPlace& b) { return a.k1 < b.k1; });
+  const auto decide = [&](int64_t begin, int64_t end) {
+    auto place = std::partition_point(added_.begin(), added_.end(),
+                                      [&](const NearestPlace& of) { return of.k1 < begin_ + begin; });
+    for (int64_t k1 = begin_ + begin; k1 < begin_ + end; ++k1) {
+      const bool is_crowded = is_crowded_[static_cast<size_t>(k1 - begin_)];
+      if (!is_crowded && (place == added_.end() || place->k1 != k1)) continue;
+      const std::unique_ptr<Group> group = MakeGroup(k1);
+      if (sums != nullptr) group->slow.SumWith([sums, i = k1 - begin_] { return sums[i]; });
+      if (is_crowded) again(k1, [&](const NearestPlace& of) { DecideIn(group->slow, of); });
+      for (; place != added_.end() && place->k1 == k1; ++place) DecideIn(group->slow, *place);
+    }
+  };
+  const bool is_none = added_.empty() && std::find(is_crowded_.begin(), is_crowded_.end(), true) == is_crowded_.end();
+  if (is_none) return;
+  const auto groups = static_cast<int64_t>(is_crowded_.size());
+  if (split) {
+    run_.pool.ParallelFor(groups, 1, decide);
+  } else {
+    decide(0, groups);
+  }
 }
 
 }  // namespace normd::cpu

@@ -50,6 +50,10 @@ struct Run {
   bool stream = false;       // y is too large for the caches and is written past them
   bool prefetch = false;     // x is too large for the caches of one core and is fetched ahead
 
+  // The index of element (k0, r0, k1, r1) in memory.
+  int64_t IndexOf(int64_t k0, int64_t r0, int64_t k1, int64_t r1) const {
+    return ((k0 * plan.reduce0 + r0) * plan.keep1 + k1) * plan.reduce1 + r1;
+  }
   // The elements from index `index` of the whole tensor on.
   Elements X(int64_t index) const { return x.At(index - x_begin); }
   Elements GivenX(int64_t index) const { return given_x.At(index - x_begin); }

@@ -2,10 +2,13 @@
 // blocks that stay in L2 between the two passes, and channels whose statistics are given. Channel by channel, the
 // segments would lie a whole sample apart, and a segment of 49 elements would cost more to set up than to calculate.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
 #include "kernels/cpu/factor_columns.h"
+#include "kernels/cpu/nearest_channels.h"
+#include "kernels/cpu/nearest_group.h"
 #include "kernels/cpu/run.h"
 #include "kernels/summation_order.h"
 
@@ -90,8 +93,10 @@ class BlockOfChannels {
                     .segments = plan_.reduce0,
                     .stride = plan_.keep1 * plan_.reduce1,
                     .precision = run_.precision(),
-                    .rule = run_.rule},
+                    .rule = run_.rule,
+                    .additions = run_.nearest.on ? AdditionsInRows(plan_.reduce0, plan_.reduce1) : 0},
                    &statistics_);
+    if (run_.nearest.on) return RunNearest(one);
     std::optional<ChannelElements> elements;
     if (run_.y != nullptr) elements.emplace(run_, Ready());
     for (int64_t c = 0; c < count_;) {
@@ -125,6 +130,45 @@ class BlockOfChannels {
     return ready;
   }
 
+  // Run() after the sums, to the nearest value.
+  void RunNearest(absl::FunctionRef<void(int64_t)> one) {
+    std::optional<NearestChannels> elements;
+    if (run_.y != nullptr) elements.emplace(run_, NearestOnes());
+    for (int64_t c = 0; c < count_; ++c) {
+      if (!statistics_.settled[c]) {
+        one(Group(c));
+        continue;
+      }
+      run_.StoreChannels(Group(c), statistics_, c, c + 1);
+      if (run_.StoresGroups()) StoreNearest(c);
+    }
+    for (int64_t c = 0; elements.has_value() && c < count_;) {
+      int64_t stop = c;
+      while (stop < count_ && statistics_.settled[stop]) ++stop;
+      if (stop > c) elements->Apply({begin_ + c, begin_ + stop}, k0_ * plan_.reduce0, plan_.reduce0);
+      c = stop + 1;
+    }
+  }
+  ReadyForNearest NearestOnes() const {
+    return {.mean = statistics_.mean,
+            .shift = statistics_.shift,
+            .delta = statistics_.delta,
+            .inverse = statistics_.inverse,
+            .beta = statistics_.beta,
+            .kappa = statistics_.kappa,
+            .first = begin_,
+            .count = count_};
+  }
+  void StoreNearest(int64_t c) const {
+    FinishedStatistics result;
+    result.mean = statistics_.mean[c];
+    result.inverse_std = statistics_.inverse[c];
+    GroupBound bound;
+    bound.bound = {statistics_.beta[c], statistics_.kappa[c]};
+    bound.is_finite = true;
+    NearestGroups(run_, k0_, begin_ + c, 1).StoreGroup(begin_ + c, result, bound);
+  }
+
   const cpu::Run& run_;
   const NormPlan& plan_;
   const int64_t k0_, begin_, count_;
@@ -142,12 +186,14 @@ int64_t BlockChannels(const NormPlan& plan) {
 bool TakesChannels(const Run& run) {
   const NormPlan& plan = run.plan;
   // Without parameters, elements that are calculated in f64 have a form of their own in each channel.
-  const bool has_factors = !run.parameters.absent() || run.is_16bit() || run.precision() == Precision::kFast;
+  const bool has_factors =
+      run.nearest.on || !run.parameters.absent() || run.is_16bit() || run.precision() == Precision::kFast;
   // Longer segments of f32 wait for memory, and gain more where the next group is fetched ahead.
   const bool gains = run.is_16bit() || plan.reduce1 <= ChannelBlock::kMaxShort;
-  return plan.statistic == Statistic::kMeanVariance && !plan.given_statistics && !run.wide() && !run.nearest.on &&
-         !run.stream && run.job.mask == nullptr && has_factors && plan.cast_order == CastOrder::kAffineThenCast &&
-         plan.affine_index == AffineIndex::kChannel && plan.channels_per_keep1 == 1 && plan.elements > 0 && gains &&
+  return plan.statistic == Statistic::kMeanVariance && !plan.given_statistics && !run.wide() && !run.stream &&
+         std::isfinite(run.nearest.bound_factor) && run.job.mask == nullptr && has_factors &&
+         plan.cast_order == CastOrder::kAffineThenCast && plan.affine_index == AffineIndex::kChannel &&
+         plan.channels_per_keep1 == 1 && plan.elements > 0 && gains &&
          ChannelBlock::Takes(plan.reduce0, plan.reduce1) && BlockChannels(plan) > 0;
 }
 
@@ -166,14 +212,17 @@ bool TakesGivenChannels(const Run& run) {
   const NormPlan& plan = run.plan;
   // Without parameters, elements that are calculated in f64 have a form of their own in each channel.
   const bool has_factors = !run.parameters.absent() || (run.given.has_value() && run.given->in_f32);
-  return run.given.has_value() && has_factors && run.y != nullptr && !run.stream &&
-         plan.statistic == Statistic::kMeanVariance && plan.cast_order == CastOrder::kAffineThenCast &&
-         plan.affine_index == AffineIndex::kChannel && plan.channels_per_keep1 == 1 &&
-         !run.SplitsTasks(plan.keep0 * plan.reduce0 * plan.keep1, plan.reduce1);
+  const bool is_ready = run.nearest.on ? plan.given_statistics && !run.wide() && !run.StoresGroups() &&
+                                             std::isfinite(run.nearest.bound_factor)
+                                       : run.given.has_value() && has_factors && !run.stream;
+  return is_ready && run.y != nullptr && plan.statistic == Statistic::kMeanVariance &&
+         plan.cast_order == CastOrder::kAffineThenCast && plan.affine_index == AffineIndex::kChannel &&
+         plan.channels_per_keep1 == 1 && !run.SplitsTasks(plan.keep0 * plan.reduce0 * plan.keep1, plan.reduce1);
 }
 
 void RunGivenChannels(const Run& run) {
   const NormPlan& plan = run.plan;
+  if (run.nearest.on) return RunGivenNearest(run);
   const GivenGroups& given = *run.given;
   ReadyChannels ready = {
       .count = plan.keep1, .centring = given.has_delta ? Centring::kTwice : Centring::kOnce, .in_f32 = given.in_f32};

@@ -6,6 +6,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
+#include "kernels/cpu/nearest_channels.h"
 #include "kernels/cpu/nearest_group.h"
 #include "kernels/cpu/run.h"
 #include "kernels/summation_order.h"
@@ -34,7 +35,9 @@ class RowGroup {
       result = Sum(split);
     }
     run_.StoreGroup(group_, result);
-    if (run_.nearest.on && run_.StoresGroups() && GroupBound(run_, {}, result).is_finite) nearest_->StoreGroup(k1_);
+    if (run_.nearest.on && run_.StoresGroups()) {
+      nearest_->StoreGroup(k1_, result, GroupBound(run_, SumErrorsOf(), result));
+    }
     if (run_.is_16bit() && !run_.nearest.on) Calculate16BitInF32(&result);
     return result;
   }
@@ -70,7 +73,12 @@ class RowGroup {
 
  private:
   // The index of the first element of segment r0.
-  int64_t Segment(int64_t r0) const { return ((k0_ * plan_.reduce0 + r0) * plan_.keep1 + k1_) * plan_.reduce1; }
+  int64_t Segment(int64_t r0) const { return run_.IndexOf(k0_, r0, k1_, 0); }
+
+  // What the sums have gone through, after Sum().
+  SumErrors SumErrorsOf() const {
+    return {AdditionsInRows(plan_.reduce0, plan_.statistic_reduce1), summed_about_, sums_to_zero_};
+  }
 
   // The statistics of the group, summed.
   FinishedStatistics Sum(bool split) const {
@@ -212,16 +220,12 @@ class RowGroup {
   // The same, each element rounded to the nearest value.
   void ApplyToNearest(int64_t r0, int64_t r0_end, int64_t begin, int64_t end, const FinishedStatistics& group) const {
     const bool per_element = plan_.affine_index == AffineIndex::kElement;
-    const SumErrors sums = {AdditionsInRows(plan_.reduce0, plan_.statistic_reduce1), summed_about_, sums_to_zero_};
-    const GroupBound bound(run_, sums, group);
-    const bool casts_first = plan_.cast_order == CastOrder::kCastThenAffine;
-    const HostParameters* const host = run_.job.parameters == nullptr ? nullptr : &run_.job.parameters->host();
-    const bool is_one = casts_first || host == nullptr;
+    const GroupBound bound(run_, SumErrorsOf(), group);
+    if (LooksQuickly(run_, bound)) {
+      return ApplyGroupQuickly(run_, group, bound, {k0_, k1_, r0, r0_end, begin, end}, nearest_.get());
+    }
     // The rounding of y is no part of the bound of narrow elements, see kRoundingOfY.
-    const double bias = is_one || !run_.wide() ? 0 : run_.largest_bias;
-    ElementBound elements = bound.Of(run_, is_one ? 1 : run_.largest_weight, bias);
-    const bool needs_rest = casts_first || plan_.dtype == DType::kF64;
-    if (needs_rest && host != nullptr && !host->weight_rest.empty()) elements = {};
+    const ElementBound elements = bound.Of(run_, run_.largest_weight, run_.wide() ? run_.largest_bias : 0);
     NearestSpan span;
     span.y_dtype = plan_.dtype;
     span.scale = &group.statistics.scale;

@@ -1,7 +1,7 @@
 // The bench of the kernels; tests/bench/run.sh kernels starts it. Its command line is that of suite.h and
 // --peers=PYTHON, a Python that has torch; --only takes shapes by "REGIME NAME" ("L3 LN f32", "^DRAM RMS") and the
-// parts "threads", "operations" and "roots". --nearest measures rows that are rounded to the nearest value instead:
-// shapes, and the part "hardest".
+// parts "threads", "operations" and "roots". --nearest measures elements that are rounded to the nearest value instead:
+// shapes, and the parts "f64" and "hardest".
 // --quick leaves few shapes from DRAM (see workload.h).
 #include <algorithm>
 #include <cstdio>
@@ -26,7 +26,7 @@ absl::Status Measure(const Flags& flags, Report* report) {
   if (flags.nearest) {
     report->Note("instruction set", std::string(ActiveCpuTargetName()));
     report->Note("rounds", comparison.RoundsText());
-    MeasureNearest(workloads, flags.Chosen("hardest"), &comparison, report);
+    MeasureNearest(workloads, {.wide = flags.Chosen("f64"), .hardest = flags.Chosen("hardest")}, &comparison, report);
     return absl::OkStatus();
   }
   Candidates candidates;

@@ -54,9 +54,13 @@ constexpr size_t kExact = 0, kFast = 1, kCopy = 2, kNonTemporal = 3, kFirstPeer 
 void MeasureShapes(const std::vector<Workload>& workloads, const Candidates& candidates, KernelComparison* comparison,
                    Report* report);
 
-// Rows rounded to the nearest value beside EXACT: those of `workloads`, and, if `hardest`, rows that are hard to
-// round.
-void MeasureNearest(const std::vector<Workload>& workloads, bool hardest, KernelComparison* comparison, Report* report);
+// Elements rounded to the nearest value beside EXACT: those of `workloads`, and the parts.
+struct NearestParts {
+  bool wide = false;     // elements of f64
+  bool hardest = false;  // elements that are hard to round
+};
+void MeasureNearest(const std::vector<Workload>& workloads, const NearestParts& parts, KernelComparison* comparison,
+                    Report* report);
 // Two threads against one where neither waits for DRAM.
 void MeasureThreads(KernelComparison* comparison, Report* report);
 // The time of one operation beside another's on the same bytes; one thread.

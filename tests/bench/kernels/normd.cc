@@ -40,7 +40,7 @@ class Normd final : public Candidate {
       variance_.assign(buffers.parameters(3), buffers.parameters(3) + plan_.num_channels);
       job_->given_mean = mean_.data();
       job_->given_variance = variance_.data();
-    } else if (workload.op == Op::kBatchTraining) {  // for the running statistics
+    } else if (workload.op == Op::kBatchTraining && workload.keeps_moments) {
       moments_.resize(static_cast<size_t>(plan_.StatisticsGroups()));
       job_->moments = moments_.data();
     }

@@ -48,6 +48,7 @@ struct Workload {
   Regime regime = Regime::kBetween;
   Fill fill = Fill::kNormal;
   std::optional<double> eps = {};  // absent: the default
+  bool keeps_moments = true;       // of BatchNorm's training, for the running statistics
 
   bool IsRows() const { return layout == Layout::kUnspecified; }
   int64_t OuterElements() const { return channels * side * side * row; }

@@ -1,0 +1,300 @@
+// The sums of a tile of columns, and the statistics that they give.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/column_tile.h"
+#include "kernels/summation_order.h"
+
+namespace normd::cpu {
+namespace {
+
+// The blocks are summed in spans, each with sums of its own. This many spans for each thread share the work evenly.
+constexpr int64_t kSpansPerThread = 4;
+
+// Rows of sums that are folded as they come, see order::FoldsAfter, so that at most as many are kept as the count has
+// binary digits.
+class FoldedRows {
+ public:
+  // For at most `rows` rows of `width` sums each.
+  FoldedRows(int64_t rows, int64_t width)
+      : width_(width),
+        kept_(std::make_unique_for_overwrite<double[]>(
+            static_cast<size_t>((std::bit_width(static_cast<uint64_t>(rows)) + 1) * width))) {}
+
+  // The place for the sums of the next row. Call Push() when they are written.
+  double* Next() { return kept_.get() + depth_ * width_; }
+  void Push() {
+    ++depth_;
+    for (int folds = order::FoldsAfter(count_++); folds > 0; --folds) Merge();
+  }
+  // The fold of all rows since the last call. REQUIRES: there is one.
+  const double* Total() {
+    while (depth_ > 1) Merge();
+    depth_ = count_ = 0;
+    return kept_.get();
+  }
+
+ private:
+  void Merge() {
+    --depth_;
+    AddSums(kept_.get() + depth_ * width_, width_, kept_.get() + (depth_ - 1) * width_);
+  }
+
+  const int64_t width_;
+  const std::unique_ptr<double[]> kept_;
+  int64_t depth_ = 0, count_ = 0;
+};
+}  // namespace
+
+bool ColumnTile::Sum(bool split) {
+  std::vector<bool> pending(static_cast<size_t>(groups_), true);
+  if (run_.wide() || pre_ != nullptr) {
+    SumPairs(split, pending);
+    return false;
+  }
+  if (SumNarrow(split, run_.precision(), pending)) return true;
+  if (run_.precision() == Precision::kExact) return false;
+  bool again = false;
+  for (size_t group = 0; group < pending.size(); ++group) {
+    pending[group] = results_[group].shift_too_far || results_[group].out_of_fast_range;
+    again = again || pending[group];
+  }
+  if (again) SumNarrow(split, Precision::kExact, pending);
+  return false;
+}
+
+void ColumnTile::SumPairs(bool split, std::vector<bool> pending) {
+  results_.resize(static_cast<size_t>(groups_));
+  if (pre_ == nullptr) ChooseScales();
+  if (IsCentred()) {
+    for (int64_t group = 0; group < groups_; ++group) {
+      const int64_t c = group * plan_.reduce1;
+      SetShift(group, FirstElement(c) * scale_[static_cast<size_t>(c)]);
+    }
+  }
+  if (SumsPowers(plan_.statistic)) {
+    for (int64_t group = 0; group < groups_; ++group) {
+      const double scale = scale_[static_cast<size_t>(group * plan_.reduce1)];
+      SetShift(group, magnitudes_[static_cast<size_t>(group)].largest() * scale);
+    }
+  }
+  SumPendingPairs(split, pending);
+  if (TakeBetterShifts(pending)) SumPendingPairs(split, pending);
+}
+
+bool ColumnTile::SumNarrow(bool split, Precision precision, std::vector<bool> pending) {
+  if (IsCentred()) ChooseShifts(precision, pending);
+  std::unique_ptr<double[]> sums = SumTile(split, precision);
+  if (results_.empty() && FinishTogether(precision, sums.get())) return true;
+  FinishPending(precision, pending, sums.get());
+  if (TakeBetterShifts(pending)) {
+    sums = SumTile(split, precision);
+    FinishPending(precision, pending, sums.get());
+  }
+  return false;
+}
+
+bool ColumnTile::TakeBetterShifts(std::vector<bool>& pending) {
+  bool any = false;
+  for (int64_t group = 0; group < groups_; ++group) {
+    const FinishedStatistics& result = results_[static_cast<size_t>(group)];
+    const bool again = pending[static_cast<size_t>(group)] && result.shift_too_far;
+    pending[static_cast<size_t>(group)] = again;
+    if (!again) continue;
+    SetShift(group, result.better_shift);
+    any = true;
+  }
+  return any;
+}
+
+double ColumnTile::FirstElement(int64_t column) const {
+  return FirstShift(Precision::kExact, run_.x.At(offset_ + run_.first_counted * stride_ + column), 1, true);
+}
+
+void ColumnTile::ChooseShifts(Precision precision, const std::vector<bool>& pending) {
+  static_assert(order::kFastColumnSample <= order::kColumnBlock);
+  ColumnBlock block = Block(0);
+  block.positions = std::min(order::kFastColumnSample, plan_.reduce0);
+  block.shift = nullptr;
+  const int64_t counted = block.mask == nullptr
+                              ? block.positions
+                              : block.positions - std::count(block.mask, block.mask + block.positions, 0);
+  const bool sample = precision == Precision::kFast && counted > 0;
+  std::unique_ptr<double[]> first;
+  if (sample) {
+    const int64_t room = RoomOf(columns_);
+    first = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(2 * room));
+    ReduceNarrowColumnBlock(plan_.statistic, Precision::kExact, block, first.get(), first.get() + room);
+  }
+  for (int64_t group = 0; group < groups_; ++group) {
+    if (!pending[static_cast<size_t>(group)]) continue;
+    double shift = FirstElement(group * plan_.reduce1);
+    if (sample) {
+      double sum = 0;
+      for (int64_t c = 0; c < plan_.reduce1; ++c) sum += first[group * plan_.reduce1 + c];
+      const auto mean = static_cast<float>(sum / static_cast<double>(counted * plan_.reduce1));
+      shift = std::isfinite(mean) ? mean : 0;
+    }
+    SetShift(group, shift);
+  }
+}
+
+void ColumnTile::SetShift(int64_t group, double shift) {
+  std::fill_n(shift_.begin() + group * plan_.reduce1, plan_.reduce1, shift);
+  if (shift32_.empty()) return;
+  std::fill_n(shift32_.begin() + group * plan_.reduce1, plan_.reduce1, static_cast<float>(shift));
+}
+
+std::unique_ptr<double[]> ColumnTile::SumTile(bool split, Precision precision) const {
+  const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
+  const int64_t room = RoomOf(columns_);
+  const int64_t width = IsCentred() ? 2 * room : room;
+  // A span is a power of two of blocks, so that the tree over its blocks is a part of the tree over all.
+  const int64_t enough = split ? kSpansPerThread * run_.pool.threads() : 1;
+  int64_t span_blocks = 1;
+  while (order::CeilDiv(blocks, span_blocks) > enough) span_blocks *= 2;
+  const int64_t spans = order::CeilDiv(blocks, span_blocks);
+  auto sums = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(spans * width));
+  const auto reduce = [&](int64_t begin, int64_t end) {
+    FoldedRows rows(span_blocks, width);
+    for (int64_t g = begin; g < end; ++g) {
+      for (int64_t b = g * span_blocks; b < std::min(blocks, (g + 1) * span_blocks); ++b) {
+        double* const second = rows.Next();
+        ReduceNarrowColumnBlock(plan_.statistic, precision, Block(b), IsCentred() ? second + room : nullptr, second);
+        rows.Push();
+      }
+      std::copy_n(rows.Total(), width, sums.get() + g * width);
+    }
+  };
+  if (split) {
+    run_.pool.ParallelFor(spans, run_.Grain(span_blocks * order::kColumnBlock * columns_), reduce);
+  } else {
+    reduce(0, spans);
+  }
+  std::vector<double*> of_spans(static_cast<size_t>(spans));
+  for (int64_t g = 0; g < spans; ++g) of_spans[static_cast<size_t>(g)] = sums.get() + g * width;
+  order::PairwiseFold(of_spans.data(), spans, 1, [width](double* a, const double* b) { AddSums(b, width, a); });
+  return sums;
+}
+
+bool ColumnTile::FinishTogether(Precision precision, const double* sums) {
+  if (!IsCentred() || plan_.reduce1 != 1 || !by_factors_) return false;
+  std::vector<double> shift(shift_.size());
+  const double* const first = sums + RoomOf(columns_);
+  for (int64_t begin = 0; begin < groups_; begin += ChannelBlock::kMaxChannels) {
+    const int64_t count = std::min(ChannelBlock::kMaxChannels, groups_ - begin);
+    ChannelStatistics some;
+    FinishChannels({.dtype = plan_.dtype,
+                    .channels = count,
+                    .count = run_.counted,
+                    .shift = shift_.data() + begin,
+                    .first = first + begin,
+                    .second = sums + begin,
+                    .precision = precision,
+                    .rule = run_.rule,
+                    .additions = nearest_ == nullptr ? 0 : Additions()},
+                   &some);
+    if (!std::all_of(some.settled, some.settled + count, [](bool settled) { return settled; })) return false;
+    std::copy_n(some.shift, count, shift.begin() + begin);
+    std::copy_n(some.delta, count, delta_hi_.get() + begin);
+    std::copy_n(some.inverse, count, inverse_hi_.get() + begin);
+    run_.StoreChannels(first_group_ + begin, some, 0, count);
+    if (nearest_ != nullptr) TakeBounds(begin, count, some);
+  }
+  shift_ = std::move(shift);
+  const double* const delta = delta_hi_.get();
+  if (std::any_of(delta, delta + groups_, [](double d) { return d != 0; })) centring_ = Centring::kTwice;
+  results_ = {FinishedStatistics{.elements_in_f32 = run_.is_16bit() || precision == Precision::kFast, .finite = true}};
+  return true;
+}
+
+void ColumnTile::FinishPending(Precision precision, const std::vector<bool>& pending, double* sums) {
+  results_.resize(static_cast<size_t>(groups_));
+  const int64_t room = RoomOf(columns_);
+  // The low parts of narrow sums are 0.
+  const auto fold = [this](double* columns) {
+    order::PairwiseFold(columns, plan_.reduce1, 1, [](double& a, double b) { a += b; });
+    return DoublePair{columns[0], 0};
+  };
+  for (int64_t group = 0; group < groups_; ++group) {
+    if (!pending[static_cast<size_t>(group)]) continue;
+    double* const second = sums + group * plan_.reduce1;
+    const PairSums total = {IsCentred() ? fold(second + room) : DoublePair{}, fold(second)};
+    const double shift = shift_[static_cast<size_t>(group * plan_.reduce1)];
+    FinishedStatistics& result = results_[static_cast<size_t>(group)];
+    result = run_.Finish(plan_.statistic, total, run_.counted, shift, 1, precision);
+    if (nearest_ == nullptr) continue;
+    const SumErrors sums_of = {Additions(), shift, total.second.hi == 0};
+    TakeBound(group, result, GroupBound(run_, sums_of, result));
+  }
+}
+
+void ColumnTile::SumPowers(const ColumnBlock& block, PairSums* sums) const {
+  std::vector<double> high(static_cast<size_t>(block.positions * block.columns));
+  std::vector<double> low(high.size());
+  for (int64_t i = 0; i < block.positions * block.columns; ++i) {
+    const int64_t column = i % block.columns;
+    PowerTerms(block.x.At(i / block.columns * block.stride + column), 1,
+               {block.scale[column], block.shift[column], run_.rule.p}, high.data() + i, low.data() + i);
+  }
+  ReduceColumnBlock(Statistic::kAbsSum,
+                    {.x = {DType::kF64, high.data(), low.data()},
+                     .positions = block.positions,
+                     .columns = block.columns,
+                     .stride = block.columns},
+                    sums);
+}
+
+void ColumnTile::SumPendingPairs(bool split, const std::vector<bool>& pending) {
+  const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
+  std::vector<PairSums> sums(static_cast<size_t>(blocks * columns_));
+  const auto reduce = [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      if (plan_.statistic == Statistic::kPowerSum) {
+        SumPowers(Block(b), sums.data() + b * columns_);
+      } else if (plan_.statistic != Statistic::kMaxAbs) {
+        ReduceColumnBlock(plan_.statistic, Block(b), sums.data() + b * columns_);
+      }
+    }
+  };
+  if (split) {
+    run_.pool.ParallelFor(blocks, run_.Grain(order::kColumnBlock * columns_), reduce);
+  } else {
+    reduce(0, blocks);
+  }
+  for (int64_t c = 0; c < columns_; ++c) run_.Fold(sums.data() + c, blocks, columns_);
+  for (int64_t group = 0; group < groups_; ++group) {
+    if (!pending[static_cast<size_t>(group)]) continue;
+    const int64_t c = group * plan_.reduce1;
+    run_.Fold(sums.data() + c, plan_.reduce1, 1);
+    PairSums total = sums[static_cast<size_t>(c)];
+    const auto i = static_cast<size_t>(group);
+    if (!magnitudes_.empty() && !magnitudes_[i].finite() && !SumsPowers(plan_.statistic)) {
+      SetShift(group, 0);
+      total = NonFiniteSums(plan_.statistic, magnitudes_[i]);
+    }
+    results_[i] = run_.Finish(plan_.statistic, total, run_.counted, shift_[static_cast<size_t>(c)],
+                              scale_[static_cast<size_t>(c)], Precision::kExact);
+    if (nearest_ == nullptr) continue;
+    const SumErrors sums_of = {Additions(), shift_[static_cast<size_t>(c)] / scale_[static_cast<size_t>(c)]};
+    TakeBound(group, results_[i], GroupBound(run_, sums_of, results_[i]));
+  }
+}
+
+void ColumnTile::ChooseScales() {
+  std::vector<Magnitude> columns(static_cast<size_t>(columns_));
+  for (int64_t b = 0; b < order::ColumnBlocks(plan_.reduce0); ++b) MeasureColumns(Block(b), columns.data());
+  magnitudes_.resize(static_cast<size_t>(groups_));
+  for (int64_t group = 0; group < groups_; ++group) {
+    Magnitude& magnitude = magnitudes_[static_cast<size_t>(group)];
+    for (int64_t i = 0; i < plan_.reduce1; ++i) {
+      magnitude.Include(columns[static_cast<size_t>(group * plan_.reduce1 + i)]);
+    }
+    std::fill_n(scale_.begin() + group * plan_.reduce1, plan_.reduce1, ScaleFor(magnitude, run_.rule));
+  }
+}
+
+}  // namespace normd::cpu

@@ -1,0 +1,184 @@
+#include "kernels/cpu/nearest_channels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "absl/container/inlined_vector.h"
+#include "kernels/cpu/nearest_group.h"
+
+namespace normd::cpu {
+namespace {
+
+ColumnsToFold ToFold(const Run& run, const ReadyForNearest& channels) {
+  const Parameters parameters = run.parameters.At(channels.first);
+  return {.count = channels.count,
+          .mean = channels.mean,
+          .inverse = channels.inverse,
+          .beta = channels.beta,
+          .kappa = channels.kappa,
+          .weight = parameters.weight,
+          .bias = parameters.bias,
+          .bound_factor = run.nearest.bound_factor,
+          .dtype = run.plan.dtype};
+}
+
+}  // namespace
+
+NearestChannels::NearestChannels(const Run& run, const ReadyForNearest& channels)
+    : run_(run), first_(channels.first), folded_(ToFold(run, channels)) {
+  const double* const delta = channels.delta;
+  const bool is_far = delta != nullptr && std::any_of(delta, delta + channels.count, [](double d) { return d != 0; });
+  NearestSpan& careful = span_.careful;
+  careful.y_dtype = run.plan.dtype;
+  careful.columns = careful.stride = run.plan.reduce1;
+  careful.statistics_along = careful.parameters_along = Along::kPositions;
+  careful.centring = is_far ? Centring::kTwice : Centring::kOnce;
+  careful.shift = channels.shift;
+  careful.delta = delta;
+  careful.inverse = channels.inverse;
+  careful.rounding *= run.nearest.bound_factor;
+  span_.stream = run.stream;
+}
+
+QuickSpan NearestChannels::SpanOf(GroupRange channels) const {
+  const int64_t c = channels.begin - first_;
+  QuickSpan span = span_;
+  folded_.AddTo(c, &span);
+  NearestSpan& careful = span.careful;
+  careful.positions = channels.end - channels.begin;
+  careful.shift += c;
+  if (careful.delta != nullptr) careful.delta += c;
+  careful.inverse += c;
+  const Parameters parameters = run_.parameters.At(channels.begin);
+  careful.weight = parameters.weight;
+  careful.bias = parameters.bias;
+  return span;
+}
+
+void NearestChannels::PutAt(int64_t index, QuickSpan* span) const {
+  span->careful.x = run_.X(index);
+  span->careful.y = static_cast<char*>(run_.y) + index * SizeOf(run_.plan.dtype);
+}
+
+void NearestChannels::Apply(GroupRange channels, int64_t sample, int64_t samples) const {
+  const int64_t k0 = sample / run_.plan.reduce0;
+  const int64_t first = sample % run_.plan.reduce0;
+  NearestGroups groups(run_, k0, channels.begin, channels.end - channels.begin);
+  // Applies some of the channels in all samples, and reports what is undecided.
+  const auto apply = [&](GroupRange some, bool quickly, absl::FunctionRef<void(const NearestPlace&)> take) {
+    QuickSpan span = SpanOf(some);
+    int64_t r0 = first;
+    auto report = [&](const Undecided* undecided, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) {
+        take({r0, some.begin + undecided[i].position, undecided[i].column, undecided[i].x});
+      }
+    };
+    span.careful.ReportTo(report);
+    for (; r0 < first + samples; ++r0) {
+      PutAt(run_.IndexOf(k0, r0, some.begin, 0), &span);
+      quickly ? ApplyNearestQuickly(span) : ApplyNearest(span.careful);
+    }
+  };
+  apply(channels, true, [&](const NearestPlace& place) { groups.Add(place); });
+  groups.DecideAdded(
+      [&](int64_t k1, absl::FunctionRef<void(const NearestPlace&)> decide) {
+        apply({k1, k1 + 1}, false, decide);
+      },
+      false);
+}
+
+void RunGivenNearest(const Run& run) {
+  const NormPlan& plan = run.plan;
+  const auto n = static_cast<size_t>(plan.keep1);
+  std::optional<GivenGroups> given =
+      PrepareGiven(run.rule, {run.job.given_mean, run.job.given_variance, plan.keep1}, Precision::kExact, false);
+  if (!given.has_value()) {  // few channels
+    given = GivenGroups{.shift = std::vector<double>(n), .delta = {}, .inverse = std::vector<double>(n)};
+    for (size_t c = 0; c < n; ++c) {
+      const GroupStatistics statistics = run.Given(static_cast<int64_t>(c)).statistics;
+      given->shift[c] = statistics.shift;
+      given->inverse[c] = statistics.inverse.hi;
+    }
+  }
+  std::vector<double> kappa(n);
+  for (size_t c = 0; c < n; ++c) {
+    kappa[c] = InverseIsInRange(given->inverse[c]) ? kKappaOfGiven : NormalisedBound().kappa;
+  }
+  const NearestChannels elements(run, {.mean = run.job.given_mean,
+                                       .shift = given->shift.data(),
+                                       .inverse = given->inverse.data(),
+                                       .kappa = kappa.data(),
+                                       .count = plan.keep1});
+  run.pool.ParallelFor(plan.keep0 * plan.reduce0 * plan.keep1, run.Grain(plan.reduce1),
+                       [&](int64_t begin, int64_t end) {
+                         while (begin < end) {
+                           const int64_t channel = begin % plan.keep1;
+                           const int64_t stop = std::min(plan.keep1, channel + end - begin);
+                           elements.Apply({channel, stop}, begin / plan.keep1, 1);
+                           begin += stop - channel;
+                         }
+                         if (run.stream) FlushStreams();
+                       });
+}
+
+bool LooksQuickly(const Run& run, const GroupBound& bound) {
+  const bool one_each = run.plan.affine_index != AffineIndex::kElement || run.parameters.absent();
+  return !run.wide() && one_each && bound.is_finite && run.plan.cast_order == CastOrder::kAffineThenCast &&
+         std::isfinite(run.nearest.bound_factor);
+}
+
+void ApplyGroupQuickly(const Run& run, const FinishedStatistics& group, const GroupBound& bound,
+                       const GroupPiece& piece, NearestGroups* nearest) {
+  const NormPlan& plan = run.plan;
+  const bool centred = plan.statistic == Statistic::kMeanVariance;
+  const int64_t length =
+      run.parameters.absent() ? piece.end - piece.begin : std::min(plan.channel_run, piece.end - piece.begin);
+  const int64_t count = (piece.end - piece.begin) / length;  // of channels
+  // The statistics once more for each channel.
+  absl::InlinedVector<double, 384> numbers(static_cast<size_t>(6 * count));
+  const auto repeat = [&](int64_t which, double value) {
+    return std::fill_n(numbers.begin() + which * count, count, value) - count;
+  };
+  const GroupStatistics& statistics = group.statistics;
+  ColumnsToFold fold = {.count = count,
+                        .mean = centred ? &*repeat(0, group.mean) : nullptr,
+                        .inverse = &*repeat(1, statistics.inverse.hi),
+                        .beta = &*repeat(2, bound.bound.beta),
+                        .kappa = &*repeat(3, bound.bound.kappa),
+                        .bound_factor = run.nearest.bound_factor,
+                        .dtype = plan.dtype};
+  QuickSpan span;
+  NearestSpan& careful = span.careful;
+  careful.shift = &*repeat(4, statistics.shift);
+  careful.delta = &*repeat(5, statistics.delta.hi);
+  careful.inverse = fold.inverse;
+  careful.y_dtype = plan.dtype;
+  careful.positions = count;
+  careful.columns = careful.stride = length;
+  careful.statistics_along = careful.parameters_along = Along::kPositions;
+  careful.centring = CentringOf(plan.statistic, statistics);
+  careful.rounding *= run.nearest.bound_factor;
+  const Parameters parameters = run.parameters.At(piece.k1 * plan.channels_per_keep1 + piece.begin / plan.channel_run);
+  careful.weight = fold.weight = parameters.weight;
+  careful.bias = fold.bias = parameters.bias;
+  const FoldedColumns folded(fold);
+  folded.AddTo(0, &span);
+  span.stream = run.stream;
+  int64_t r0 = piece.r0;
+  auto report = [&](const Undecided* undecided, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t r1 = piece.begin + undecided[i].position * length + undecided[i].column;
+      nearest->Decide(r0, piece.k1, r1, undecided[i].x);
+    }
+  };
+  careful.ReportTo(report);
+  for (; r0 < piece.r0_end; ++r0) {
+    const int64_t index = run.IndexOf(piece.k0, r0, piece.k1, piece.begin);
+    careful.x = run.X(index);
+    careful.y = static_cast<char*>(run.y) + index * SizeOf(plan.dtype);
+    ApplyNearestQuickly(span);
+  }
+}
+
+}  // namespace normd::cpu

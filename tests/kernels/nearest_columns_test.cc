@@ -1,0 +1,180 @@
+// Columns and channels to the nearest value (ApplyNearestQuickly, and the quick look at f64): every element has the
+// bytes that the slow road gives it, on each instruction set, split, streamed, in place and at any address, with many
+// more undecided elements than are remembered. Tensors at the middles show that the bounds are needed.
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/targets.h"
+#include "tests/kernels/call.h"
+#include "tests/support/boundary_rows.h"
+#include "tests/support/constants.h"
+#include "tests/support/random.h"
+#include "tests/support/run_case.h"
+
+namespace normd {
+namespace {
+
+std::unique_ptr<Backend> BackendOfColumns(double bound_factor, int64_t stream_bytes = int64_t{1} << 40) {
+  return MakeCpuBackend({.threads = 1,
+                         .inline_elements = int64_t{1} << 40,
+                         .grain_elements = int64_t{1} << 40,
+                         .stream_bytes = stream_bytes,
+                         .nearest = {.on = true, .bound_factor = bound_factor}});
+}
+
+// y alone, or all outputs: given statistics that are returned take another way.
+Outputs OutputsOf(Backend& backend, const Case& c, const CaseData& data, bool all, int misalignment = 0) {
+  const absl::StatusOr<NormPlan> plan = PlanOf(c);
+  EXPECT_TRUE(plan.ok()) << c.Name() << ": " << plan.status();
+  CaseRun run(backend, c, *plan, data, misalignment);
+  Job job = run.MakeJob();
+  if (!all) job.moments = nullptr;
+  if (!all) job.mean = job.inverse_std = nullptr;
+  EXPECT_TRUE(RunJobs(backend, {job}).ok()) << c.Name();
+  return run.TakeOutputs();
+}
+std::string YAlone(Backend& backend, const Case& c, const CaseData& data, int misalignment = 0) {
+  return OutputsOf(backend, c, data, false, misalignment).y;
+}
+
+// BatchNorm in training and with given statistics, and GroupNorm; channels that are usual, tiny, large, far from 0,
+// equal, zeros and whole numbers. The extents are no whole vectors.
+std::vector<Case> ColumnsAndChannels(DType dtype) {
+  std::vector<Case> all;
+  const auto add = [&](NormSpec spec, std::vector<int64_t> shape, std::optional<DType> parameters, bool given) {
+    Case c;
+    c.spec = std::move(spec);
+    c.shape = std::move(shape);
+    c.dtype = dtype;
+    c.weight = c.bias = parameters;
+    c.options.given_statistics = given;
+    if (c.spec.method() == Method::kBatchNorm && !given) c.options.mode = Mode::kTraining;
+    all.push_back(c);
+  };
+  for (const bool given : {false, true}) {
+    for (const std::optional<DType> parameters : {std::optional<DType>(DType::kF32), std::optional<DType>()}) {
+      const auto batch = [](Layout layout) { return NormSpec{.attributes = BatchNormSpec{.layout = layout}}; };
+      add(batch(Layout::kChannelsLast), {91, 75}, parameters, given);
+      add(batch(Layout::kChannelsLast), {40, 7}, parameters, given);
+      add(batch(Layout::kChannelsFirst), {3, 21, 7, 11}, parameters, given);
+      add(batch(Layout::kChannelsFirst), {2, 21, 3, 5}, parameters, given);
+    }
+  }
+  const auto group = [](Layout layout) {
+    return NormSpec{.attributes = GroupNormSpec{.layout = layout, .num_groups = 7}};
+  };
+  add(group(Layout::kChannelsFirst), {2, 21, 9, 11}, DType::kF32, false);
+  add(group(Layout::kChannelsLast), {2, 9, 11, 42}, DType::kF32, false);
+  add({.attributes = InstanceNormSpec{.layout = Layout::kChannelsFirst}}, {2, 21, 7, 11}, DType::kF32, false);
+  return all;
+}
+
+// Channels of many kinds.
+CaseData DataOfManyKinds(const Case& c, uint64_t seed) {
+  constexpr double kScales[] = {1, 1, 1, 0x1p-12, 0x1p-20, 0x1p+9, 0};
+  CaseData data = MakeData(c, *PlanOf(c), seed);
+  Random random(seed);
+  const bool last = std::get_if<BatchNormSpec>(&c.spec.attributes) != nullptr
+                        ? std::get<BatchNormSpec>(c.spec.attributes).layout == Layout::kChannelsLast
+                        : false;
+  const int64_t channels = last ? c.shape.back() : c.shape[1];
+  int64_t inner = 1;
+  for (size_t i = 2; i < c.shape.size(); ++i) inner *= c.shape[i];
+  int64_t elements = 1;
+  for (const int64_t extent : c.shape) elements *= extent;
+  cases::Values x;
+  for (int64_t i = 0; i < elements; ++i) {
+    const int64_t channel = last ? i % channels : i / inner % channels;
+    const double value = random.Normal() + (channel % 5 == 4 ? 40 : 0.2);
+    x.push_back((channel % 4 == 3 ? std::round(value) : value) * kScales[static_cast<size_t>(channel) % 7]);
+  }
+  data.x = cases::Pack(c.dtype, x);
+  return data;
+}
+
+class NearestColumnsTest : public testing::TestWithParam<DType> {};
+
+TEST_P(NearestColumnsTest, HasTheBytesOfTheSlowRoad) {
+  const std::unique_ptr<Backend> slow = BackendOfColumns(kInf);
+  const std::unique_ptr<Backend> usual = BackendOfColumns(1);
+  const std::unique_ptr<Backend> streamed = BackendOfColumns(1, 0);
+  const std::unique_ptr<Backend> split =
+      MakeCpuBackend({.threads = 2, .inline_elements = 0, .grain_elements = 500, .nearest = {.on = true}});
+  for (const Case& c : ColumnsAndChannels(GetParam())) {
+    const CaseData data = DataOfManyKinds(c, TestSeed());
+    const std::string want = YAlone(*slow, c, data);
+    for (const CpuTarget& target : SupportedCpuTargets()) {
+      ForceCpuTargetForTest(target.id);
+      EXPECT_TRUE(YAlone(*usual, c, data) == want) << c.Name() << " on " << target.name;
+      EXPECT_TRUE(YAlone(*usual, c, data, 1) == want) << c.Name() << " at odd addresses on " << target.name;
+      EXPECT_TRUE(YAlone(*streamed, c, data) == want) << c.Name() << " streamed on " << target.name;
+      EXPECT_TRUE(YAlone(*split, c, data) == want) << c.Name() << " split on " << target.name;
+      EXPECT_TRUE(OutputsOf(*usual, c, data, true).y == want) << c.Name() << " with all outputs on " << target.name;
+    }
+    ForceCpuTargetForTest(0);
+  }
+}
+
+// MEAN and INV_STD come from the kernel's own numbers where their bounds allow it.
+TEST_P(NearestColumnsTest, StoresTheStatisticsOfTheSlowRoad) {
+  const std::unique_ptr<Backend> slow = BackendOfColumns(kInf);
+  const std::unique_ptr<Backend> usual = BackendOfColumns(1);
+  for (const Case& c : ColumnsAndChannels(GetParam())) {
+    const CaseData data = DataOfManyKinds(c, TestSeed());
+    const auto statistics = [&](Backend& backend) {
+      CaseRun run(backend, c, *PlanOf(c), data, 0);
+      Job job = run.MakeJob();
+      job.moments = nullptr;
+      EXPECT_TRUE(RunJobs(backend, {job}).ok());
+      const Outputs outputs = run.TakeOutputs();
+      return outputs.mean + outputs.inverse_std;
+    };
+    EXPECT_TRUE(statistics(*usual) == statistics(*slow)) << c.Name();
+  }
+}
+
+// Every element of a tile is a tie or undecided: with 24,576 of them, most groups are not remembered element by
+// element.
+TEST_P(NearestColumnsTest, DecidesMoreElementsThanAreRemembered) {
+  Case c;
+  c.spec.attributes = BatchNormSpec{.layout = Layout::kChannelsLast};
+  c.options.mode = Mode::kTraining;
+  c.shape = {96, 256};
+  c.dtype = GetParam();
+  const CaseData data = MakeData(c, *PlanOf(c), TestSeed());
+  const std::string want = YAlone(*BackendOfColumns(1), c, data);
+  EXPECT_TRUE(YAlone(*BackendOfColumns(kInf), c, data) == want);
+  const std::unique_ptr<Backend> split = MakeCpuBackend(
+      {.threads = 2, .inline_elements = 0, .grain_elements = 500, .nearest = {.on = true, .bound_factor = kInf}});
+  EXPECT_TRUE(YAlone(*split, c, data) == want);
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, NearestColumnsTest,
+                         testing::Values(DType::kF64, DType::kF32, DType::kF16, DType::kBF16),
+                         [](const auto& dtype) { return std::string(Name(dtype.param)); });
+
+// Columns and channels whose elements lie at the middles: how many a backend gets wrong.
+int64_t WrongTensors(double bound_factor) {
+  static const auto* const rows = new std::vector<BoundaryRow>(BoundaryRows(TestSeed()));  // takes seconds
+  const std::unique_ptr<Backend> slow = BackendOfColumns(kInf);
+  const std::unique_ptr<Backend> backend = BackendOfColumns(bound_factor);
+  int64_t wrong = 0;
+  for (const BoundaryRow& row : *rows) {
+    if (row.c.spec.method() != Method::kBatchNorm) continue;
+    wrong += YAlone(*backend, row.c, row.data) == YAlone(*slow, row.c, row.data) ? 0 : 1;
+  }
+  return wrong;
+}
+
+TEST(NearestColumnsBoundaryTest, NeedsTheBounds) {
+  EXPECT_EQ(WrongTensors(1), 0);
+  EXPECT_GT(WrongTensors(0), 4);
+  EXPECT_GT(WrongTensors(0x1p-6), 0);
+}
+
+}  // namespace
+}  // namespace normd
