@@ -45,15 +45,16 @@ site=$("$scratch/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path
 read -r python prefix < <("$scratch/venv/bin/python" -c 'import os, sys; print(os.path.realpath(sys.executable), sys.base_prefix)')
 mkdir -p "$root$prefix/lib" "$root/site" "$root/dev"
 cp --parents "$python" "$root"
-cp -r "$prefix/lib/$(basename "$(dirname "$site")")" "$root$prefix/lib/"
+library=$prefix/lib/$(basename "$(dirname "$site")")
+tar -C / --exclude=site-packages --exclude=dist-packages --exclude=test --exclude=__pycache__ -cf - ".$library" | tar -C "$root" -xf -
 cp -r "$site/." "$root/site/"
 # What our library needs is not copied on its account: only what Python and numpy need.
-{ ldd "$python"; find "$prefix/lib" "$site/numpy" -name '*.so' -exec ldd {} + 2>/dev/null; } |
-  grep -oE '(=> )?/[^ ]+' | sed 's/^=> //' | sort -u | while read -r library; do
-  if [[ -f $library ]]; then cp --parents -L "$library" "$root"; fi
+{ ldd "$python"; find "$library/lib-dynload" "$site/numpy" -name '*.so' -exec ldd {} + 2>/dev/null; } |
+  grep -oE '(=> )?/[^ ]+' | sed 's/^=> //' | sort -u | while read -r needed; do
+  if [[ -f $needed ]]; then cp --parents -L "$needed" "$root"; fi
 done
-if find "$root" -name 'libabsl*' -o -name 'libhwy*' -not -path '*/normd_golden.libs/*' | grep .; then
+if find "$root" \( -name 'libabsl*' -o -name 'libhwy*' \) -not -path '*/normd_golden.libs/*' | grep .; then
   echo "the bare root is not bare" >&2
   exit 1
 fi
-env -i PYTHONPATH=/site chroot "$root" "$python" -c "$program"
+env -i PYTHONPATH=/site "$(command -v chroot)" "$root" "$python" -c "$program"
