@@ -118,6 +118,25 @@ def test_a_kernel_that_rounds_at_every_step_is_told():
     assert "on the way" not in golden.check(rms_norm_kernel(x, np.ones(256, np.float16), 1e-6), RMS, x).variant
 
 
+def test_where_nothing_fits_the_verdict_says_so():
+    x = normal((8, 256), around=2.0**19)
+    mean = x.mean(-1, keepdims=True, dtype=np.float32)
+    variance = np.abs((x * x).mean(-1, keepdims=True, dtype=np.float32) - mean * mean)  # all of it rounding error
+    wrong = (x - mean) / np.sqrt(variance + np.float32(1e-5))
+    for candidate in (wrong, normal((8, 256), seed=9), np.zeros_like(x)):
+        text = golden.check(candidate, golden.LayerNorm(256), x).variant
+        assert text.startswith("variant: none fits; the nearest is "), text
+        assert "numbers of float32 away" in text
+
+
+def test_a_kernel_that_is_right_in_half_of_its_rows_is_still_recognised():
+    x = normal((8, 256), np.float16)
+    y = golden.rms_norm(x, eps=1e-6)
+    y[4:] = 0
+    assert golden.check(y, RMS, x).variants[0].differences == ()
+    assert golden.check(y, RMS, x).variant.startswith("variant: as specified (50 % of the sample nearest")
+
+
 def test_methods_without_variants_say_nothing():
     x = normal((4, 6))
     report = golden.check(x, golden.LpNorm(), x)

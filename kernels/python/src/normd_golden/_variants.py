@@ -24,6 +24,8 @@ _SAMPLE = 1 << 14  # elements
 _SAME_FIT = 0.02
 # A kernel of a 16-bit type that calculates in float32 gives at least this share of the nearest values.
 _WIDE_ARITHMETIC = 0.95
+# No variant fits if the best one's distance is more than this (7 numbers of the type) and it has few nearest values.
+_FAR, _FEW = 3.0, 0.25
 _MODES = ("inside_sqrt", "add_to_root", "clamp_root")
 _MODE_WORDS = {"inside_sqrt": "under the root", "add_to_root": "added after the root", "clamp_root": "as the least root"}
 _ROW_METHODS = (specs.LayerNorm, specs.RMSNorm)
@@ -108,6 +110,12 @@ def verdict(fits: Sequence[Fit], dtype: str) -> str:
     if not fits:
         return ""
     best, spec = fits[0], next(one for one in fits if not one.differences)
+    if best.distance > _FAR and best.nearest < _FEW:
+        nearest_one = " with ".join(best.differences) or "the specified one"
+        return (
+            f"variant: none fits; the nearest is {nearest_one}, {100 * best.nearest:.4g} % of whose values the sample has, "
+            f"and the others are about {2.0**best.distance - 1:.2g} numbers of {dtype} away"
+        )
     rounds = ""
     if _formats.BY_NAME[dtype].digits < 24 and best.nearest < _WIDE_ARITHMETIC:
         rounds = f"; arithmetic in float32 reaches 99 %, so this rounds to {dtype} on the way"
