@@ -138,7 +138,7 @@ def check(
     rest: as for `normalize`. ValueError or TypeError where something does not fit.
     """
     given = _normalize.arguments(spec, x, weight, bias, **rest)
-    if not floor >= 0:
+    if not specs.number(floor, "floor") >= 0:
         raise ValueError(f"floor is {floor}; it must be at least 0")
     words = _like(candidate, "candidate", given)
     other = None if reference is None else _like(reference, "reference", given)

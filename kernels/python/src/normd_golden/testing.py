@@ -58,7 +58,7 @@ def assert_norm(
 
 def complaint_about(report: Report, max_ulp: float, min_nearest: float) -> str:
     """What is wrong with a result, or ""."""
-    if not max_ulp >= 0:
+    if not specs.number(max_ulp, "max_ulp") >= 0:
         raise ValueError(f"max_ulp is {max_ulp}; it must be at least 0")
     if report.max_ulp > max_ulp:
         count = int((report.errors > max_ulp).sum())
