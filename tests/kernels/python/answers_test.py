@@ -138,8 +138,10 @@ def test_an_empty_tensor_has_an_empty_answer():
     assert golden.check(np.empty((0, 8), np.float32), "layer_norm", np.empty((0, 8), np.float32)).nearest == 1.0
 
 
-@pytest.mark.parametrize("spec", ["layer_norm", "rms_norm", "p_rms_norm", "scale_norm", golden.LpNorm(dim=-1), "batch_norm",
-                                  "instance_norm"], ids=str)  # fmt: skip
+ALL = ("layer_norm", "rms_norm", "p_rms_norm", "scale_norm", golden.LpNorm(dim=-1), "batch_norm", "instance_norm")
+
+
+@pytest.mark.parametrize("spec", ALL, ids=str)
 @pytest.mark.parametrize("shape", [(3, 0), (0, 4), (1, 1), (3, 1, 1)], ids=str)
 def test_shapes_with_no_elements_or_one(spec, shape):
     x = np.full(shape, 3, np.float32)

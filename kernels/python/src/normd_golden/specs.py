@@ -202,7 +202,7 @@ class BatchNorm(Spec):
 
 @dataclasses.dataclass(frozen=True)
 class PRMSNorm(Spec):
-    """y = x / sqrt(mean of the first k x^2 + eps) * weight + bias over the last axis; exactly one of p and k is given."""
+    """y = x / sqrt(mean of the first k x^2 + eps) * weight + bias over the last axis; one of p and k is given."""
 
     method: ClassVar[str] = "p_rms_norm"
     number: ClassVar[int] = 6
