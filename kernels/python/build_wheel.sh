@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds a wheel of normd-golden that needs numpy and nothing else: kernels/python/build_wheel.sh [FOLDER]
-# FOLDER (dist): where the wheel goes. Needs a C++20 compiler, CMake, Ninja, and Debian's libabsl-dev and libhwy-dev; the
-# tools of Python come from PyPI into a temporary environment. The first build compiles the kernels: ten minutes on two cores.
+# FOLDER (dist): where the wheel goes. Needs a C++20 compiler, CMake, Ninja, and Debian's libabsl-dev and libhwy-dev;
+# the tools of Python come from PyPI into a temporary environment. The first build compiles the kernels: ten minutes on
+# two cores.
 set -euo pipefail
 folder=$(realpath -m "${1:-dist}")
 cd "$(dirname "$0")"

@@ -22,6 +22,7 @@
 extern "C" {
 #endif
 
+// NOLINTBEGIN(readability-identifier-naming): C has no namespaces, so its names begin with that of the library.
 #define NORMD_GOLDEN_EXPORT __attribute__((visibility("default")))
 #define NORMD_GOLDEN_MAX_RANK 8
 
@@ -100,6 +101,7 @@ NORMD_GOLDEN_EXPORT int normd_golden_run(const normd_golden_call* call, char* er
 
 // sizeof(normd_golden_call), by which a caller of another language finds out that its struct is another one.
 NORMD_GOLDEN_EXPORT size_t normd_golden_call_bytes(void);
+// NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -138,6 +138,20 @@ def test_an_empty_tensor_has_an_empty_answer():
     assert golden.check(np.empty((0, 8), np.float32), "layer_norm", np.empty((0, 8), np.float32)).nearest == 1.0
 
 
+ALL = ("layer_norm", "rms_norm", "p_rms_norm", "scale_norm", golden.LpNorm(dim=-1), "batch_norm", "instance_norm")
+
+
+@pytest.mark.parametrize("spec", ALL, ids=str)
+@pytest.mark.parametrize("shape", [(3, 0), (0, 4), (1, 1), (3, 1, 1)], ids=str)
+def test_shapes_with_no_elements_or_one(spec, shape):
+    x = np.full(shape, 3, np.float32)
+    y = golden.normalize(spec, x).y
+    report = golden.check(y, spec, x, reference=y)
+    assert report.nearest == 1.0 and str(report)
+    assert golden.exact(spec, x).high.shape == shape
+    assert not report.variants or report.variants[0].differences == ()
+
+
 class OnDlpack:
     """An array of a library that numpy does not know."""
 

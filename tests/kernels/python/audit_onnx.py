@@ -3,8 +3,8 @@
 
     pip install onnx onnxruntime && tests/kernels/python/audit_onnx.py
 
-Needs normd_golden installed, or PYTHONPATH and NORMD_GOLDEN_LIBRARY as in run.sh. CTest does not run it, because the two
-packages are large and their next release may print other figures.
+Needs normd_golden installed, or PYTHONPATH and NORMD_GOLDEN_LIBRARY as in run.sh. CTest does not run it, because the
+two packages are large and their next release may print other figures.
 """
 
 import numpy as np

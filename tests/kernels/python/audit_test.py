@@ -86,6 +86,13 @@ def test_what_cannot_be_judged_is_said():
         list(webnn.audit("[]", "x.json"))
 
 
+def test_a_short_file_asks_for_no_large_tensor():
+    graph = graph_of_a_norm_and_gelu()
+    graph["inputs"]["bnInput"] = tensor([1], [1 << 20, 1 << 20])
+    (finding,) = webnn.audit(json.dumps([{"name": "n", "graph": graph}]))
+    assert finding.text == "shape [1048576, 1048576] has more than 67108864 elements"
+
+
 def specs_with_webnn_forms():
     running = {"running_mean": np.linspace(-1, 1, 4, dtype=np.float32), "running_var": np.linspace(0.5, 2, 4, dtype=np.float32)}
     channels = np.linspace(0.5, 1.5, 4, dtype=np.float32)

@@ -56,7 +56,9 @@ def test_errors_are_those_of_the_judge():
     for row in range(2):
         for i, exact in enumerate(judge_row(x[row], w, b, eps=1e-5, centred=True)):
             ulp = 2.0 ** (np.floor(np.log2(abs(float(exact)))) - 23)
-            assert report.errors[row, i] == pytest.approx(abs(float(JUDGE.mpf(float(y[row, i])) - exact)) / ulp, rel=1e-6)
+            assert report.errors[row, i] == pytest.approx(
+                abs(float(JUDGE.mpf(float(y[row, i])) - exact)) / ulp, rel=1e-6
+            )
 
 
 def test_a_floor_bounds_what_cancellation_makes_of_small_results():

@@ -9,7 +9,7 @@ from conftest import normal
 
 from normd_golden import cases, testing
 
-KERNELS = '''
+KERNELS = """
 import numpy as np
 from normd_golden.testing import norm_cases
 
@@ -17,14 +17,17 @@ from normd_golden.testing import norm_cases
 def right(x, weight):
     wide = x.astype(np.float64)
     with np.errstate(all="ignore"):
-        return (wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + 1e-6) * weight.astype(np.float64)).astype(x.dtype)
+        n = wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + 1e-6)
+        return (n * weight.astype(np.float64)).astype(x.dtype)
 
 
 def wrong(x, weight):
     with np.errstate(all="ignore"):
         return (x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(1e-6)) * weight).astype(x.dtype)
-'''
-RIGHT = KERNELS + '''
+"""
+RIGHT = (
+    KERNELS
+    + """
 import normd_golden
 
 @norm_cases(normd_golden.RMSNorm(eps=1e-6), dtypes=("float32", "float16", "bfloat16"), shapes=((4, 64), (3, 7)))
@@ -33,14 +36,18 @@ def test_right(case, golden):
 
 def test_batches(golden):
     golden.batch_invariant(lambda x: right(x, np.ones(8)), np.ones((4, 8), np.float32))
-'''
-WRONG = KERNELS + '''
+"""
+)
+WRONG = (
+    KERNELS
+    + """
 import normd_golden
 
 @norm_cases(normd_golden.RMSNorm(eps=1e-6), dtypes=("float16",), shapes=((4, 64),))
 def test_wrong(case, golden):
     golden.assert_norm(wrong(case.x, case.weight), *case.args, max_ulp=4)
-'''
+"""
+)
 
 
 @pytest.fixture
@@ -63,7 +70,9 @@ def test_a_wrong_kernel_is_told_what_it_is(run):
     result = run(WRONG)
     outcomes = result.parseoutcomes()
     assert outcomes["failed"] >= 3 and outcomes["passed"] >= 3, outcomes
-    result.stdout.fnmatch_lines(["*elements are off by more than 4 ulp*", "*squares in float16, which overflow from 256 on*"])
+    result.stdout.fnmatch_lines(
+        ["*elements are off by more than 4 ulp*", "*squares in float16, which overflow from 256 on*"]
+    )
 
 
 def test_reports_are_in_junit_and_on_a_page(run, pytester):

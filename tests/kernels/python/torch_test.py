@@ -1,4 +1,4 @@
-"""Tensors of torch, and what torch's own norms are. Skipped where torch is not installed, as in run.sh's environment."""
+"""Tensors of torch, and what torch's own norms are. Skipped where torch is not installed: run.sh --torch has it."""
 
 import numpy as np
 import pytest

@@ -5,7 +5,7 @@ import sys
 
 from conftest import ROOT
 
-USER = '''
+USER = """
 import numpy as np
 import normd_golden as golden
 from normd_golden.testing import Case, norm_cases
@@ -14,7 +14,7 @@ x = np.ones((4, 8), np.float32)
 report = golden.check(golden.layer_norm(x, 8), golden.LayerNorm(8), x)
 reveal_type(report.max_ulp)
 reveal_type(golden.exact("rms_norm", x).high.shape)
-'''
+"""
 
 
 def mypy(folder, cache, *arguments):

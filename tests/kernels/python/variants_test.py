@@ -44,7 +44,8 @@ def test_two_differences_are_named_together():
     x, w = normal((16, 256), np.float16, **SMALL), normal(256, np.float16, seed=2)
     y = rms_norm_kernel(x, w, 1e-6, cast_first=True, outside=True)
     assert golden.check(y, RMS, x, w).variant.startswith(
-        "variant: CAST_THEN_AFFINE with eps 1e-06 added after the root fits: ")
+        "variant: CAST_THEN_AFFINE with eps 1e-06 added after the root fits: "
+    )
 
 
 def test_the_weight_of_gemma():
@@ -82,7 +83,9 @@ def test_another_eps():
     x = normal((16, 128), **SMALL)
     assert differences(golden.layer_norm(x, 128, eps=1e-12), golden.LayerNorm(128), x) == ("eps 1e-12 under the root",)
     clamped = golden.layer_norm(normal((16, 128), scale=1e-6), 128, eps_mode="clamp_root")
-    assert differences(clamped, golden.LayerNorm(128), normal((16, 128), scale=1e-6)) == ("eps 1e-05 as the least root",)
+    assert differences(clamped, golden.LayerNorm(128), normal((16, 128), scale=1e-6)) == (
+        "eps 1e-05 as the least root",
+    )
 
 
 def test_a_residual_that_is_rounded_or_kept_wide():
@@ -93,7 +96,8 @@ def test_a_residual_that_is_rounded_or_kept_wide():
 
 
 @pytest.mark.parametrize("spec, shape", [
-    (golden.GroupNorm(2), (2, 4, 5, 5)), (golden.GroupNorm(2, layout="NHWC"), (2, 5, 5, 4)), (golden.InstanceNorm(), (2, 3, 40)),
+    (golden.GroupNorm(2), (2, 4, 5, 5)), (golden.GroupNorm(2, layout="NHWC"), (2, 5, 5, 4)),
+    (golden.InstanceNorm(), (2, 3, 40)),
     (golden.BatchNorm(), (40, 3)), (golden.LayerNorm(axes=(2, 1)), (2, 3, 4)), (golden.PRMSNorm(k=10), (4, 40)),
     (golden.ScaleNorm(), (4, 40)),
 ], ids=str)  # fmt: skip
@@ -116,6 +120,25 @@ def test_a_kernel_that_rounds_at_every_step_is_told():
     y = x / np.sqrt((x * x).mean(-1, keepdims=True, dtype=np.float16) + np.float16(1e-6))
     assert "so this rounds to float16 on the way" in golden.check(y, RMS, x).variant
     assert "on the way" not in golden.check(rms_norm_kernel(x, np.ones(256, np.float16), 1e-6), RMS, x).variant
+
+
+def test_where_nothing_fits_the_verdict_says_so():
+    x = normal((8, 256), around=2.0**19)
+    mean = x.mean(-1, keepdims=True, dtype=np.float32)
+    variance = np.abs((x * x).mean(-1, keepdims=True, dtype=np.float32) - mean * mean)  # all of it rounding error
+    wrong = (x - mean) / np.sqrt(variance + np.float32(1e-5))
+    for candidate in (wrong, normal((8, 256), seed=9), np.zeros_like(x)):
+        text = golden.check(candidate, golden.LayerNorm(256), x).variant
+        assert text.startswith("variant: none fits; the nearest is "), text
+        assert "numbers of float32 away" in text
+
+
+def test_a_kernel_that_is_right_in_half_of_its_rows_is_still_recognised():
+    x = normal((8, 256), np.float16)
+    y = golden.rms_norm(x, eps=1e-6)
+    y[4:] = 0
+    assert golden.check(y, RMS, x).variants[0].differences == ()
+    assert golden.check(y, RMS, x).variant.startswith("variant: as specified (50 % of the sample nearest")
 
 
 def test_methods_without_variants_say_nothing():

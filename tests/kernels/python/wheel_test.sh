@@ -2,7 +2,7 @@
 # Builds the wheel of normd-golden and uses it where nothing of ours is: in a new virtual environment, and as root in a
 # folder that is the root of its own file system and holds Python, numpy and the wheel alone.
 #   tests/kernels/python/wheel_test.sh [WHEEL]      WHEEL: one that is built already
-# It compiles the kernels once more, so CTest runs it under NORMD_TEST_FULL alone; else it ends with 3, which is "skipped".
+# It compiles the kernels once more, so CTest runs it under NORMD_TEST_FULL alone; else it ends with 3: "skipped".
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
@@ -42,18 +42,21 @@ fi
 # The interpreter with its own libraries and what they need, and the packages; no library of Abseil or Highway.
 root=$scratch/root
 site=$("$scratch/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-read -r python prefix < <("$scratch/venv/bin/python" -c 'import os, sys; print(os.path.realpath(sys.executable), sys.base_prefix)')
+where='import os, sys; print(os.path.realpath(sys.executable), sys.base_prefix)'
+read -r python prefix < <("$scratch/venv/bin/python" -c "$where")
 mkdir -p "$root$prefix/lib" "$root/site" "$root/dev"
 cp --parents "$python" "$root"
-cp -r "$prefix/lib/$(basename "$(dirname "$site")")" "$root$prefix/lib/"
+library=$prefix/lib/$(basename "$(dirname "$site")")
+left_out=(--exclude=site-packages --exclude=dist-packages --exclude=test --exclude=__pycache__)
+tar -C / "${left_out[@]}" -cf - ".$library" | tar -C "$root" -xf -
 cp -r "$site/." "$root/site/"
 # What our library needs is not copied on its account: only what Python and numpy need.
-{ ldd "$python"; find "$prefix/lib" "$site/numpy" -name '*.so' -exec ldd {} + 2>/dev/null; } |
-  grep -oE '(=> )?/[^ ]+' | sed 's/^=> //' | sort -u | while read -r library; do
-  if [[ -f $library ]]; then cp --parents -L "$library" "$root"; fi
+{ ldd "$python"; find "$library/lib-dynload" "$site/numpy" -name '*.so' -exec ldd {} + 2>/dev/null; } |
+  grep -oE '(=> )?/[^ ]+' | sed 's/^=> //' | sort -u | while read -r needed; do
+  if [[ -f $needed ]]; then cp --parents -L "$needed" "$root"; fi
 done
-if find "$root" -name 'libabsl*' -o -name 'libhwy*' -not -path '*/normd_golden.libs/*' | grep .; then
+if find "$root" \( -name 'libabsl*' -o -name 'libhwy*' \) -not -path '*/normd_golden.libs/*' | grep .; then
   echo "the bare root is not bare" >&2
   exit 1
 fi
-env -i PYTHONPATH=/site chroot "$root" "$python" -c "$program"
+env -i PYTHONPATH=/site "$(command -v chroot)" "$root" "$python" -c "$program"

@@ -1,8 +1,8 @@
 """The real number behind a result: as a pair of float64 with a bound, or as an interval.
 
-    value = golden.exact(golden.LayerNorm(768), x, w, b)
-    value.high + value.low   # the formula, to about 100 bits
-    value.interval()         # (low, high) as fractions: exactly where it lies
+value = golden.exact(golden.LayerNorm(768), x, w, b)
+value.high + value.low   # the formula, to about 100 bits
+value.interval()         # (low, high) as fractions: exactly where it lies
 """
 
 from __future__ import annotations

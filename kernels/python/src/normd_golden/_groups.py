@@ -51,8 +51,8 @@ def group_rows(spec: specs.Spec, shape: Sequence[int], axes: Optional[Sequence[i
         index = index.reshape(split)
         reduced = (channel + 1, *(axis + (axis > channel) for axis in reduced))
     rest = tuple(axis for axis in range(index.ndim) if axis not in reduced)
-    n = int(np.prod([index.shape[axis] for axis in reduced], dtype=np.int64))
-    return index.transpose((*rest, *reduced)).reshape(-1, n)
+    groups, n = (int(np.prod([index.shape[axis] for axis in axes], dtype=np.int64)) for axes in (rest, reduced))
+    return index.transpose((*rest, *reduced)).reshape(groups, n)
 
 
 def spread(given: Arguments, values: Array) -> Array:

@@ -102,11 +102,11 @@ def arguments(
     spec = specs.as_spec(spec, read.shape)
     if isinstance(spec, specs.LpNorm):
         spec = specs.all_axes(spec, len(read.shape))
+    _check_takes(spec, running_mean, running_var)
     mean, var = _tensors.statistics(running_mean, "running_mean"), _tensors.statistics(running_var, "running_var")
     if mean is not None and (var is None or mean.size != var.size):
-        raise ValueError(
-            f"running_mean has {mean.size} values; running_var must have as many, and has {0 if var is None else var.size}"
-        )
+        other = 0 if var is None else var.size
+        raise ValueError(f"running_mean has {mean.size} values; running_var must have as many, and has {other}")
     if mean is None and var is not None and isinstance(spec, specs.BatchNorm):
         raise ValueError("running_mean is missing; give it with running_var")
     return Arguments(
@@ -115,13 +115,25 @@ def arguments(
         weight=_tensors.parameter(weight, "weight"),
         bias=_tensors.parameter(bias, "bias"),
         residual=None if residual is None else _tensors.operand(residual, "residual"),
-        residual_scale=float(residual_scale),
+        residual_scale=specs.number(residual_scale, "residual_scale"),
         residual_rounding=residual_rounding,
         running_mean=mean,
         running_var=var,
         training=var is None if training is None else bool(training),
         mask=_tensors.mask_bytes(mask),
     )
+
+
+def _check_takes(spec: Spec, running_mean: Any, running_var: Any) -> None:
+    """Refuses statistics that the method would not look at."""
+    has_mean = isinstance(spec, specs.BatchNorm)
+    takes = (
+        ("running_mean", running_mean, has_mean),
+        ("running_var", running_var, has_mean or spec.method == "power_norm"),
+    )
+    for name, value, is_taken in takes:
+        if value is not None and not is_taken:
+            raise ValueError(f"{name} is given, but {spec.method} takes none; leave it out")
 
 
 def _plan(given: Arguments, call: _library.Call) -> _library.PlanInfo:
@@ -168,12 +180,18 @@ def partial_length(given: Arguments) -> int:
 
 
 def normalize(
-    spec: Union[str, Spec], x: Any, weight: Any = None, bias: Any = None, *, outputs: Sequence[str] = ("y",), **rest: Any
+    spec: Union[str, Spec],
+    x: Any,
+    weight: Any = None,
+    bias: Any = None,
+    *,
+    outputs: Sequence[str] = ("y",),
+    **rest: Any,
 ) -> Result:
     """The nearest values of `outputs`, of "y", "h", "mean" and "inv_std".
 
-    rest: residual, residual_scale, residual_rounding ("round_first" or "keep_wide"), running_mean, running_var (BatchNorm;
-    PowerNorm's phi is running_var), training, mask.
+    rest: residual, residual_scale, residual_rounding ("round_first" or "keep_wide"), running_mean, running_var
+    (BatchNorm; PowerNorm's phi is running_var), training, mask.
 
         golden.normalize(golden.LayerNorm(768), x, w, b, outputs=("y", "inv_std")).inv_std
 

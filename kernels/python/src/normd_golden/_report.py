@@ -1,8 +1,8 @@
 """The judgement of a result: how far it is from the truth, and which of two results is nearer to it.
 
-    report = golden.check(y, golden.RMSNorm(eps=1e-6), x, weight, reference=torch_y)
-    print(report)                # a page of text
-    report.max_ulp, report.nearest, report.against.nearer_candidate, report.variant
+report = golden.check(y, golden.RMSNorm(eps=1e-6), x, weight, reference=torch_y)
+print(report)                # a page of text
+report.max_ulp, report.nearest, report.against.nearer_candidate, report.variant
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Against:
         candidate, reference, n = self.nearer_candidate, self.nearer_reference, self.nearer.size
         which = "the candidate" if candidate > reference else "the reference" if reference > candidate else "neither"
         return (
-            f"nearer to the truth: {which} (candidate {candidate}, reference {reference}, equal {n - candidate - reference} "
-            f"of {n}); the reference: {self.reference.summary()}"
+            f"nearer to the truth: {which} (candidate {candidate}, reference {reference}, "
+            f"equal {n - candidate - reference} of {n}); the reference: {self.reference.summary()}"
         )
 
 
@@ -138,7 +138,7 @@ def check(
     rest: as for `normalize`. ValueError or TypeError where something does not fit.
     """
     given = _normalize.arguments(spec, x, weight, bias, **rest)
-    if not floor >= 0:
+    if not specs.number(floor, "floor") >= 0:
         raise ValueError(f"floor is {floor}; it must be at least 0")
     words = _like(candidate, "candidate", given)
     other = None if reference is None else _like(reference, "reference", given)
@@ -232,7 +232,9 @@ def _histogram(errors: Array, is_nearest: Array) -> Dict[str, int]:
     rest = errors[~is_nearest]
     last = 0.0
     for edge in _EDGES:
-        counts[f"to {edge:g}"] = int(((rest > last) & (rest <= edge)).sum()) + (int((rest == 0).sum()) if last == 0 else 0)
+        counts[f"to {edge:g}"] = int(((rest > last) & (rest <= edge)).sum()) + (
+            int((rest == 0).sum()) if last == 0 else 0
+        )
         last = edge
     counts[f"above {last:g}"] = int((rest > last).sum())
     return counts

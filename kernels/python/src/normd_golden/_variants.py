@@ -1,4 +1,4 @@
-"""Which variant of a method a result is: where eps stands, when values are rounded, what is subtracted, over which axes.
+"""Which variant of a method a result is: where eps stands, when values are rounded, what is subtracted, which axes.
 
 Every variant is computed in float64 for a sample of elements and rounded to the type, and the one whose values are the
 nearest to the candidate's fits. A kernel that rounds on its way still fits the variant that it is, because variants
@@ -24,8 +24,14 @@ _SAMPLE = 1 << 14  # elements
 _SAME_FIT = 0.02
 # A kernel of a 16-bit type that calculates in float32 gives at least this share of the nearest values.
 _WIDE_ARITHMETIC = 0.95
+# No variant fits if the best one's distance is more than this (7 numbers of the type) and it has few nearest values.
+_FAR, _FEW = 3.0, 0.25
 _MODES = ("inside_sqrt", "add_to_root", "clamp_root")
-_MODE_WORDS = {"inside_sqrt": "under the root", "add_to_root": "added after the root", "clamp_root": "as the least root"}
+_MODE_WORDS = {
+    "inside_sqrt": "under the root",
+    "add_to_root": "added after the root",
+    "clamp_root": "as the least root",
+}
 _ROW_METHODS = (specs.LayerNorm, specs.RMSNorm)
 _CENTRED = (specs.LayerNorm, specs.GroupNorm, specs.InstanceNorm, specs.BatchNorm)
 
@@ -54,9 +60,13 @@ class Variant:
         if self.weight_offset != specified.weight_offset:
             words.append("1 added to the weight" if self.weight_offset else "nothing added to the weight")
         if self.residual_rounding != specified.residual_rounding:
-            words.append(f"the residual sum {'kept wide' if self.residual_rounding == 'keep_wide' else 'rounded first'}")
+            words.append(
+                f"the residual sum {'kept wide' if self.residual_rounding == 'keep_wide' else 'rounded first'}"
+            )
         if self.axes is not None:
-            words.append(f"statistics over {'axis' if len(self.axes) == 1 else 'axes'} {', '.join(map(str, self.axes))}")
+            words.append(
+                f"statistics over {'axis' if len(self.axes) == 1 else 'axes'} {', '.join(map(str, self.axes))}"
+            )
         return tuple(words)
 
 
@@ -108,6 +118,12 @@ def verdict(fits: Sequence[Fit], dtype: str) -> str:
     if not fits:
         return ""
     best, spec = fits[0], next(one for one in fits if not one.differences)
+    if best.distance > _FAR and best.nearest < _FEW:
+        nearest_one = " with ".join(best.differences) or "the specified one"
+        return (
+            f"variant: none fits; the nearest is {nearest_one}, {100 * best.nearest:.4g} % of whose values the sample "
+            f"has, and the others are about {2.0**best.distance - 1:.2g} numbers of {dtype} away"
+        )
     rounds = ""
     if _formats.BY_NAME[dtype].digits < 24 and best.nearest < _WIDE_ARITHMETIC:
         rounds = f"; arithmetic in float32 reaches 99 %, so this rounds to {dtype} on the way"

@@ -27,9 +27,14 @@ def _call(kind: Type[Spec], attributes: Dict[str, Any], x: Any, weight: Any, bia
 
 
 def layer_norm(
-    x: Any, normalized_shape: Optional[Shape] = None, weight: Any = None, bias: Any = None, eps: float = 1e-5, **options: Any
+    x: Any,
+    normalized_shape: Optional[Shape] = None,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    **options: Any,
 ) -> Any:
-    """y = (x - mean) / sqrt(variance + eps) * weight + bias over the trailing axes `normalized_shape`, or over `axes`."""
+    """y = (x - mean) / sqrt(variance + eps) * weight + bias over the trailing axes `normalized_shape`, or `axes`."""
     return _call(specs.LayerNorm, {"normalized_shape": normalized_shape, "eps": eps}, x, weight, bias, options)
 
 
@@ -105,7 +110,9 @@ def scale_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, 
     return _call(specs.ScaleNorm, {"eps": eps}, x, weight, bias, options)
 
 
-def lp_norm(x: Any, p: float = 2.0, dim: Union[int, Sequence[int], None] = 1, eps: float = 1e-12, **options: Any) -> Any:
+def lp_norm(
+    x: Any, p: float = 2.0, dim: Union[int, Sequence[int], None] = 1, eps: float = 1e-12, **options: Any
+) -> Any:
     """y = x / max(|x|_p, eps) over `dim`: torch.nn.functional.normalize. math.inf divides by the largest |x|."""
     return _call(specs.LpNorm, {"p": p, "dim": dim, "eps": eps}, x, None, None, options)
 

@@ -29,9 +29,7 @@ class Golden:
 
         return self._recorded(check(candidate, *args, **rest), None)
 
-    def assert_norm(
-        self, y: Any, *args: Any, max_ulp: float = 1.0, min_nearest: float = 0.0, **rest: Any
-    ) -> Report:
+    def assert_norm(self, y: Any, *args: Any, max_ulp: float = 1.0, min_nearest: float = 0.0, **rest: Any) -> Report:
         """testing.assert_norm, recorded."""
         from normd_golden import check, testing
 
@@ -42,7 +40,9 @@ class Golden:
             pytest.fail(f"{complaint}\n{report}", pytrace=False)
         return report
 
-    def batch_invariant(self, fn: Callable[[Any], Any], x: Any, splits: Optional[Sequence[Sequence[int]]] = None) -> None:
+    def batch_invariant(
+        self, fn: Callable[[Any], Any], x: Any, splits: Optional[Sequence[Sequence[int]]] = None
+    ) -> None:
         """testing.batch_invariant."""
         from normd_golden import testing
 

@@ -57,7 +57,7 @@ def extents(value: Optional[Shape], field: str) -> Tuple[int, ...]:
     return found
 
 
-def _number(value: Any, field: str) -> float:
+def number(value: Any, field: str) -> float:
     if isinstance(value, (bool, str)):
         raise TypeError(f"{field} is {value!r}; it must be a number")
     try:
@@ -79,7 +79,7 @@ class Spec:
             if value is None:
                 continue
             if field.name in ("eps", "weight_offset", "p"):
-                object.__setattr__(self, field.name, _number(value, field.name))
+                object.__setattr__(self, field.name, number(value, field.name))
             elif field.name in ("num_groups", "k"):
                 object.__setattr__(self, field.name, _whole(value, field.name))
             elif field.name in ("normalized_shape", "axes", "dim"):
@@ -202,7 +202,7 @@ class BatchNorm(Spec):
 
 @dataclasses.dataclass(frozen=True)
 class PRMSNorm(Spec):
-    """y = x / sqrt(mean of the first k x^2 + eps) * weight + bias over the last axis; exactly one of p and k is given."""
+    """y = x / sqrt(mean of the first k x^2 + eps) * weight + bias over the last axis; one of p and k is given."""
 
     method: ClassVar[str] = "p_rms_norm"
     number: ClassVar[int] = 6

@@ -58,11 +58,12 @@ def assert_norm(
 
 def complaint_about(report: Report, max_ulp: float, min_nearest: float) -> str:
     """What is wrong with a result, or ""."""
-    if not max_ulp >= 0:
+    if not specs.number(max_ulp, "max_ulp") >= 0:
         raise ValueError(f"max_ulp is {max_ulp}; it must be at least 0")
     if report.max_ulp > max_ulp:
         count = int((report.errors > max_ulp).sum())
-        return f"{count} of {report.errors.size} elements are off by more than {max_ulp:g} ulp, at most {report.max_ulp:.4g}"
+        of_all = f"{count} of {report.errors.size} elements"
+        return f"{of_all} are off by more than {max_ulp:g} ulp, at most {report.max_ulp:.4g}"
     if report.nearest < min_nearest:
         return f"{report.nearest:.6g} of the elements are the nearest value; at least {min_nearest:g} must be"
     return ""

@@ -20,6 +20,7 @@ from normd_golden._formats import Array
 from normd_golden.audit import _javascript
 from normd_golden.audit._finding import MAX_ULP, Finding, judged_values, skipped
 
+_MOST_ELEMENTS = 1 << 26  # of a tensor, whose file may be short: one number stands for all elements
 _DTYPES = {"float32": _formats.F32, "float16": _formats.F16}
 _each: Callable[[Callable[[float], float]], Any] = lambda function: np.vectorize(function, otypes=[float])  # noqa: E731
 # What may follow the norm, in float64: within 2^-50 of the real number, where a float32 is 2^-24.
@@ -98,6 +99,8 @@ def _format(given: Mapping[str, Any]) -> _formats.Format:
 def _tensor(given: Mapping[str, Any]) -> Array:
     descriptor = given["descriptor"]
     shape = descriptor.get("shape", descriptor.get("dimensions", []))
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise Unknown(f"shape {shape} has more than {_MOST_ELEMENTS} elements")
     values = np.asarray(given["data"], np.float64)
     if values.ndim == 0 or values.size == 1:
         values = np.full(shape, float(values.reshape(-1)[0]))
