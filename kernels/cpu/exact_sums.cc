@@ -7,60 +7,13 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // foreach_target.h first.
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/exact_sums.h"
+#include "kernels/cpu/exact_sums_bins.h"
 #include "kernels/cpu/simd-inl.h"
-
-#ifndef NORMD_KERNELS_CPU_EXACT_SUMS_CC_
-#define NORMD_KERNELS_CPU_EXACT_SUMS_CC_
-namespace normd {
-
-// The blocks. More elements make the range of exponents of the fast loop smaller, by one for a factor of 2, and fewer
-// have the bins emptied more often.
-inline constexpr int kLogRowBlock = 10, kLogColumnBlock = 9;
-inline constexpr int64_t kRowBlock = int64_t{1} << kLogRowBlock, kColumnPositions = int64_t{1} << kLogColumnBlock;
-
-// The bins of a block of 2^log_terms elements under 2^top. Adding an anchor of 1.5 * 2^(grid + 52) and subtracting it
-// again rounds to multiples of 2^grid, and sums of these are exact up to 2^(grid + 53).
-struct ExactBins {
-  enum class Kind : uint8_t { kNear, kSpread, kSingle };
-
-  Kind kind = Kind::kNear;
-  double of_sum = 0;  // anchors: kSpread alone
-  double of_squares = 0, of_rest = 0;
-
-  // The largest |x| and the least that is not 0, less 1, as bits of f32; the least is ~0 if all are 0.
-  static ExactBins Of(uint32_t largest, uint32_t least_less_1, int log_terms, int digits, int grid) {
-    ExactBins bins;
-    const int exponent = static_cast<int>(largest >> 23);
-    if (exponent == 255) {  // NaN or Inf
-      bins.kind = Kind::kSingle;
-      return bins;
-    }
-    const int top = exponent - 126;
-    const int least = least_less_1 == ~uint32_t{0} ? top : static_cast<int>((least_less_1 + 1) >> 23) - 127;
-    const int unit = std::max(least - (digits - 1), grid);  // every x is a multiple of 2^unit
-    // Near. x: sums under 2^(top + log_terms) are exact if that is at most 2^(unit + 53). x^2: the grid of the first
-    // bin is as fine as its sums allow; the rests, at most half of the grid, are multiples of 2^(2 unit).
-    const int squares = 2 * top + log_terms - 53;
-    bins.of_squares = Anchor(squares);
-    if (unit >= top + log_terms - 53) return bins;
-    // Spread. The same once more for the rests.
-    const int rest = squares - 1 + log_terms - 53;
-    bins.of_sum = Anchor(top + log_terms - 53);
-    bins.of_rest = Anchor(rest);
-    const bool fits = unit >= top + 2 * log_terms - 107 && 2 * unit >= rest - 1 + log_terms - 53;
-    bins.kind = fits ? Kind::kSpread : Kind::kSingle;
-    return bins;
-  }
-  static double Anchor(int grid) { return 1.5 * std::bit_cast<double>(static_cast<uint64_t>(grid + 52 + 1023) << 52); }
-};
-
-}  // namespace normd
-#endif  // NORMD_KERNELS_CPU_EXACT_SUMS_CC_
 
 HWY_BEFORE_NAMESPACE();
 namespace normd {
@@ -160,28 +113,52 @@ void SumRowBlock(const float* HWY_RESTRICT x, const ExactBins& anchors, uint64_t
                  {total(bins[0].squares), total(bins[0].middle), total(bins[0].low)});
 }
 
-// Adds the kRowBlock elements at x, of which the first `count` exist and the others are 0.
-void AddRowBlock(const float* HWY_RESTRICT x, int64_t count, int digits, int grid, NarrowExactSums* sums) {
+// The type of the elements: its bits of significand, and the exponent of its least element.
+struct Precise {
+  int digits, grid;
+};
+
+void AddRowBlock(const float* HWY_RESTRICT x, int64_t count, const Precise& type, NarrowExactSums* sums);
+
+// A block of too many exponents for the bins: those of its largest elements first, then the others by themselves, which
+// are counted already. It goes at most seven times deep.
+HWY_NOINLINE void AddApart(const float* HWY_RESTRICT x, int64_t count, float least, const Precise& type,
+                           NarrowExactSums* sums) {
+  HWY_ALIGN float parts[2][kRowBlock];
+  const Tag<float> floats;
+  for (int64_t i = 0; i < kRowBlock; i += BitRange::kWidth) {
+    const auto v = hn::LoadU(floats, x + i);
+    const auto is_large = hn::Ge(hn::Abs(v), hn::Set(floats, least));
+    hn::Store(hn::IfThenElseZero(is_large, v), floats, parts[0] + i);
+    hn::Store(hn::IfThenZeroElse(is_large, v), floats, parts[1] + i);
+  }
+  AddRowBlock(parts[0], count, type, sums);
+  AddRowBlock(parts[1], 0, type, sums);
+}
+
+// Adds the kRowBlock elements at x; `count` are counted, and the others are 0 or were counted before.
+void AddRowBlock(const float* HWY_RESTRICT x, int64_t count, const Precise& type, NarrowExactSums* sums) {
   BitRange range;
   range.Clear();
   for (int64_t i = 0; i < kRowBlock; i += BitRange::kWidth) range.Take(hn::LoadU(Tag<float>(), x + i));
   const uint32_t largest = hn::GetLane(hn::MaxOfLanes(BitRange::Words(), range.largest));
   const uint32_t least = hn::GetLane(hn::MinOfLanes(BitRange::Words(), range.least));
-  const ExactBins bins = ExactBins::Of(largest, least, kLogRowBlock, digits, grid);
+  const ExactBins bins = ExactBins::Of(largest, least, kLogRowBlock, type.digits, type.grid);
   switch (bins.kind) {
     case Kind::kNear:
       return SumRowBlock<Kind::kNear>(x, bins, static_cast<uint64_t>(count), sums);
     case Kind::kSpread:
       return SumRowBlock<Kind::kSpread>(x, bins, static_cast<uint64_t>(count), sums);
     case Kind::kSingle:
-      for (int64_t i = 0; i < count; ++i) sums->Add(ElementAt(F32(), x + i));
+      if (!ExactBins::IsFinite(largest)) return sums->AddAll(x, count);
+      AddApart(x, count, ExactBins::LeastOfSpread(largest, kLogRowBlock), type, sums);
   }
 }
 
 // Collects elements of short segments, of masked ones and of other types in a block of f32.
 class RowBuffer {
  public:
-  RowBuffer(int digits, int grid, NarrowExactSums* sums) : digits_(digits), grid_(grid), sums_(sums) {}
+  RowBuffer(const Precise& type, NarrowExactSums* sums) : type_(type), sums_(sums) {}
 
   // Takes up to n elements and returns how many. A mask may be null.
   template <typename T>
@@ -203,10 +180,14 @@ class RowBuffer {
     if (size_ == kRowBlock) Flush();
     return count;
   }
+  HWY_INLINE void Take(float x) {
+    elements_[size_++] = x;
+    if (size_ == kRowBlock) Flush();
+  }
   void Flush() {
     if (size_ == 0) return;
     std::fill(elements_ + size_, elements_ + kRowBlock, 0.0f);
-    AddRowBlock(elements_, size_, digits_, grid_, sums_);
+    AddRowBlock(elements_, size_, type_, sums_);
     size_ = 0;
   }
   bool empty() const { return size_ == 0; }
@@ -214,7 +195,7 @@ class RowBuffer {
  private:
   static constexpr int64_t kWidth = kLanesOf<float>;
 
-  const int digits_, grid_;
+  const Precise type_;
   NarrowExactSums* const sums_;
   int64_t size_ = 0;
   HWY_ALIGN float elements_[kRowBlock + kWidth];
@@ -222,14 +203,15 @@ class RowBuffer {
 
 template <typename T>
 void AddRow(T tag, const ExactRow& row, NarrowExactSums* sums) {
-  RowBuffer buffer(DigitsOf(tag), GridOf(tag), sums);
+  const Precise type = {DigitsOf(tag), GridOf(tag)};
+  RowBuffer buffer(type, sums);
   for (int64_t segment = 0; segment < row.segments; ++segment) {
     const auto* x = static_cast<const typename T::Storage*>(row.data) + segment * row.stride;
     const uint8_t* mask = row.mask == nullptr ? nullptr : row.mask + segment * row.mask_stride;
     for (int64_t i = 0; i < row.n;) {
       if constexpr (std::is_same_v<T, F32>) {
         if (mask == nullptr && buffer.empty() && row.n - i >= kRowBlock) {
-          AddRowBlock(x + i, kRowBlock, DigitsOf(tag), GridOf(tag), sums);
+          AddRowBlock(x + i, kRowBlock, type, sums);
           i += kRowBlock;
           continue;
         }
@@ -252,6 +234,7 @@ struct SweepOf {
   const typename T::Storage* const* rows;
   int64_t positions;
   int64_t column, columns;
+  int64_t next;  // from an element to the one in its place in the sweep after this one
 
   // Lanes past the last column are 0.
   template <typename Real>
@@ -260,6 +243,13 @@ struct SweepOf {
     const int64_t left = columns - at;
     if (HWY_LIKELY(left >= kLanesOf<Real>)) return LoadAs<Real>(T(), x);
     return left <= 0 ? hn::Zero(Tag<Real>()) : LoadFirstAs<Real>(T(), x, left);
+  }
+  // Rows lie too far apart for the processor to foresee which of their elements come next.
+  HWY_INLINE void FetchNext(int64_t position) const {
+    constexpr int64_t kLine = 64;
+    constexpr int64_t kBytes = kSweep * static_cast<int64_t>(sizeof(typename T::Storage));
+    const auto* bytes = reinterpret_cast<const char*>(rows[position] + column + next);
+    for (int64_t at = 0; at < kBytes; at += kLine) hwy::Prefetch(bytes + at);
   }
 };
 
@@ -303,6 +293,7 @@ HWY_INLINE void SumSweep(const SweepOf<T>& sweep, const SweepBins& anchors, Narr
       of_rest[k] = hn::Load(d, anchors.of_rest + at + k * kLanes);
     }
     for (int64_t p = 0; p < sweep.positions; ++p) {
+      if (kKind == Kind::kNear) sweep.FetchNext(p);
       for (int64_t k = 0; k < kVectors; ++k) {
         bins[k].Take(sweep.template Load<double>(p, at + k * kLanes), of_sum[k], of_squares[k], of_rest[k]);
       }
@@ -339,7 +330,10 @@ void AddSweep(const SweepOf<T>& sweep, NarrowExactSums* sums) {
   if (!has[2]) return;
   for (int64_t c = 0; c < sweep.columns; ++c) {
     if (bins.kind[c] != Kind::kSingle) continue;
-    for (int64_t p = 0; p < sweep.positions; ++p) sums[c].Add(ElementAt(T(), sweep.rows[p] + sweep.column + c));
+    RowBuffer buffer({DigitsOf(T()), GridOf(T())}, sums + c);
+    for (int64_t p = 0; p < sweep.positions; ++p)
+      buffer.Take(static_cast<float>(ElementAt(T(), sweep.rows[p] + sweep.column + c)));
+    buffer.Flush();
   }
 }
 
@@ -353,7 +347,9 @@ void AddColumns(T /*tag*/, const ExactColumns& x, NarrowExactSums* sums) {
       if (x.mask == nullptr || x.mask[position] != 0) rows[count++] = data + position * x.stride;
     }
     for (int64_t column = 0; count > 0 && column < x.columns; column += kSweep) {
-      AddSweep<T>({rows, count, column, HWY_MIN(kSweep, x.columns - column)}, sums + column);
+      const bool is_last = column + kSweep >= x.columns;
+      const int64_t next = is_last ? kColumnPositions * x.stride - column : kSweep;
+      AddSweep<T>({rows, count, column, HWY_MIN(kSweep, x.columns - column), next}, sums + column);
     }
   }
 }
@@ -383,6 +379,63 @@ void AddNarrowColumns(const ExactColumns& x, NarrowExactSums* sums) {
   }
 }
 
+// ---- f64 ----
+
+// Takes the multiple of a grid off `value`.
+HWY_INLINE V TakeMultiple(V* value, V anchor) {
+  const V multiple = hn::Sub(hn::Add(*value, anchor), anchor);
+  *value = hn::Sub(*value, multiple);
+  return multiple;
+}
+
+struct WideLanes {
+  V sum, low_sum, squares, middle, low, lowest;
+
+  HWY_INLINE void Clear() { sum = low_sum = squares = middle = low = lowest = Zero(); }
+  HWY_INLINE void Take(V x, const WideBins& anchors) {
+    V hi = hn::Mul(x, x);
+    V lo = Fma(x, x, hn::Neg(hi));
+    sum = hn::Add(sum, TakeMultiple(&x, Set(anchors.of_sum)));
+    low_sum = hn::Add(low_sum, x);
+    squares = hn::Add(squares, TakeMultiple(&hi, Set(anchors.of_squares)));
+    middle = hn::Add(middle, TakeMultiple(&hi, Set(anchors.of_rest)));
+    middle = hn::Add(middle, TakeMultiple(&lo, Set(anchors.of_rest)));
+    low = hn::Add(low, TakeMultiple(&hi, Set(anchors.of_second_rest)));
+    low = hn::Add(low, TakeMultiple(&lo, Set(anchors.of_second_rest)));
+    lowest = hn::Add(lowest, hi);
+    lowest = hn::Add(lowest, lo);
+  }
+};
+
+// Adds the kRowBlock elements at x, of which the first `count` exist and the others are 0.
+void AddWideBlock(const double* HWY_RESTRICT x, int64_t count, WideExactSums* sums) {
+  auto largest = hn::Zero(du);
+  auto least = hn::Set(du, ~uint64_t{0});
+  for (int64_t i = 0; i < kRowBlock; i += kLanes) {
+    const auto bits = hn::BitCast(du, hn::Abs(hn::LoadU(d, x + i)));
+    largest = hn::Max(largest, bits);
+    least = hn::Min(least, hn::Sub(bits, hn::Set(du, 1)));
+  }
+  HWY_ALIGN uint64_t lanes[2][kLanes];
+  hn::Store(largest, du, lanes[0]);
+  hn::Store(least, du, lanes[1]);
+  const uint64_t top = *std::max_element(lanes[0], lanes[0] + kLanes);
+  if (top == 0) return sums->AddParts(static_cast<uint64_t>(count), {}, {});
+  const WideBins anchors = WideBins::Of(top, *std::min_element(lanes[1], lanes[1] + kLanes));
+  if (!anchors.fits) return sums->AddAll(x, count);
+  WideLanes even, odd;
+  even.Clear();
+  odd.Clear();
+  for (int64_t i = 0; i < kRowBlock; i += 2 * kLanes) {
+    even.Take(hn::LoadU(d, x + i), anchors);
+    odd.Take(hn::LoadU(d, x + i + kLanes), anchors);
+  }
+  const auto total = [](V a, V b) HWY_ATTR { return hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b))); };
+  sums->AddParts(static_cast<uint64_t>(count), {total(even.sum, odd.sum), total(even.low_sum, odd.low_sum)},
+                 {total(even.squares, odd.squares), total(even.middle, odd.middle), total(even.low, odd.low),
+                  total(even.lowest, odd.lowest)});
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace normd
 HWY_AFTER_NAMESPACE();
@@ -391,14 +444,40 @@ HWY_AFTER_NAMESPACE();
 namespace normd::cpu {
 HWY_EXPORT(AddNarrowRow);
 HWY_EXPORT(AddNarrowColumns);
+HWY_EXPORT(AddWideBlock);
 
 namespace {
 
-double ElementOf(const void* data, int64_t index) {  // at any alignment
-  double value;
-  std::memcpy(&value, static_cast<const char*>(data) + index * SizeOf(DType::kF64), sizeof(value));
-  return value;
-}
+// Collects the f64 elements of a channel.
+class WideBuffer {
+ public:
+  explicit WideBuffer(WideExactSums* sums) : sums_(sums) {}
+
+  void Take(const void* data, int64_t index) { TakeAll(data, index, 1); }
+  // Elements that lie side by side.
+  void TakeAll(const void* data, int64_t index, int64_t n) {
+    const char* bytes = static_cast<const char*>(data) + index * SizeOf(DType::kF64);
+    while (n > 0) {
+      const int64_t count = std::min(n, kRowBlock - size_);
+      std::memcpy(elements_ + size_, bytes, static_cast<size_t>(count) * sizeof(double));
+      size_ += count;
+      n -= count;
+      bytes += count * SizeOf(DType::kF64);
+      if (size_ == kRowBlock) Flush();
+    }
+  }
+  void Flush() {
+    if (size_ == 0) return;
+    std::fill(elements_ + size_, elements_ + kRowBlock, 0.0);
+    HWY_DYNAMIC_DISPATCH(AddWideBlock)(elements_, size_, sums_);
+    size_ = 0;
+  }
+
+ private:
+  WideExactSums* const sums_;
+  int64_t size_ = 0;
+  double elements_[kRowBlock];
+};
 
 }  // namespace
 
@@ -407,17 +486,30 @@ void AddExactly(const ExactColumns& columns, NarrowExactSums* sums) {
   HWY_DYNAMIC_DISPATCH(AddNarrowColumns)(columns, sums);
 }
 void AddExactly(const ExactRow& row, WideExactSums* sums) {
+  WideBuffer buffer(sums);
   for (int64_t segment = 0; segment < row.segments; ++segment) {
+    const int64_t at = segment * row.stride;
+    if (row.mask == nullptr) {
+      buffer.TakeAll(row.data, at, row.n);
+      continue;
+    }
+    const uint8_t* mask = row.mask + segment * row.mask_stride;
     for (int64_t i = 0; i < row.n; ++i) {
-      if (row.mask != nullptr && row.mask[segment * row.mask_stride + i] == 0) continue;
-      sums->Add(ElementOf(row.data, segment * row.stride + i));
+      if (mask[i] != 0) buffer.Take(row.data, at + i);
     }
   }
+  buffer.Flush();
 }
-void AddExactly(const ExactColumns& columns, WideExactSums* sums) {
-  for (int64_t position = 0; position < columns.positions; ++position) {
-    if (columns.mask != nullptr && columns.mask[position] == 0) continue;
-    for (int64_t c = 0; c < columns.columns; ++c) sums[c].Add(ElementOf(columns.data, position * columns.stride + c));
+void AddExactly(const ExactColumns& x, WideExactSums* sums) {
+  for (int64_t begin = 0; begin < x.positions; begin += kRowBlock) {
+    const int64_t end = std::min(x.positions, begin + kRowBlock);
+    for (int64_t c = 0; c < x.columns; ++c) {
+      WideBuffer buffer(sums + c);
+      for (int64_t p = begin; p < end; ++p) {
+        if (x.mask == nullptr || x.mask[p] != 0) buffer.Take(x.data, p * x.stride + c);
+      }
+      buffer.Flush();
+    }
   }
 }
 

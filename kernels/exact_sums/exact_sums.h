@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 
 #include "absl/status/status.h"
@@ -46,6 +47,7 @@ struct ExactTotals {
 
 // Elements of f32, f16 and bf16 are multiples of 2^-149 under 2^128. 2^53 of them and of their squares are summed.
 struct NarrowRange {
+  using Element = float;
   using Sum = FixedPoint<-192, 6>;
   using Squares = FixedPoint<-320, 10>;
   static constexpr int kGrid = -149, kTop = 128;
@@ -54,6 +56,7 @@ struct NarrowRange {
 };
 // Those of f64 are multiples of 2^-1074 under 2^1024.
 struct WideRange {
+  using Element = double;
   using Sum = FixedPoint<-1088, 34>;
   using Squares = FixedPoint<-2176, 67>;
   static constexpr int kGrid = -1074, kTop = 1024;
@@ -78,9 +81,11 @@ class ExactSums {
     sum_.Add(element);
     Range::AddSquare(element, &squares_);
   }
-  // Adds `count` finite elements whose sum is sum[0] + sum[1] and the sum of whose squares is that of `squares`:
-  // what kernels sum exactly in f64. REQUIRES: these equations hold, and count() stays within kMaxSummed.
-  void AddParts(uint64_t count, const double (&sum)[2], const double (&squares)[3]) {
+  // Adds n elements at x, the fastest way for any exponents: about 10 ns an element. REQUIRES: as for Add.
+  void AddAll(const typename Range::Element* x, int64_t n);
+  // Adds `count` finite elements by parts of their sum and of the sum of their squares: what kernels sum exactly in
+  // f64. REQUIRES: the parts add up to these sums, and count() stays within kMaxSummed.
+  void AddParts(uint64_t count, std::initializer_list<double> sum, std::initializer_list<double> squares) {
     count_ += count;
     for (const double part : sum) sum_.Add(part);
     for (const double part : squares) squares_.Add(part);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -49,6 +50,14 @@ class FixedPoint {
     const int biased = static_cast<int>(bits >> 52 & 0x7FF);
     const uint64_t magnitude = (bits & kFraction) | (biased == 0 ? 0 : kFraction + 1);
     AddAt(false, static_cast<Wide>(magnitude) * magnitude, 2 * (std::max(biased, 1) - 1075) - kLowest);
+  }
+  // Adds a multiple of 2^kLowest. REQUIRES: no sum leaves the words.
+  void Add(const slow_road::Dyadic& number) {
+    Words parts;
+    const auto size = static_cast<size_t>(number.size());
+    for (size_t i = 0; i < size; ++i) parts[i] = number.word(static_cast<int>(i));
+    const auto at = static_cast<int>((number.exponent() - kLowest) / 64);
+    if (size > 0) AddParts(number.sign() < 0, {parts.data(), size}, at);
   }
   void Add(const FixedPoint& other) {
     uint64_t carry = 0;

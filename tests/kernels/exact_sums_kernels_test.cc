@@ -39,10 +39,14 @@ std::vector<FillOfSums> Fills() {
       {"relu", [](Random& r) { return std::max(0.0, r.Normal()); }},
       {"12 exponents", [](Random& r) { return WithExponents(r, 12); }},
       {"40 exponents", [](Random& r) { return WithExponents(r, 40); }},
+      {"80 exponents", [](Random& r) { return WithExponents(r, 80); }},
       {"all exponents", [](Random& r) { return std::ldexp(r.Normal(), static_cast<int>(r.Below(250)) - 140); }},
       {"subnormal", [](Random& r) { return std::ldexp(r.Normal(), -136); }},
       {"the least of f16", [](Random& r) { return std::ldexp(static_cast<double>(r.Below(7)), -24); }},
       {"huge", [](Random& r) { return std::ldexp(1 + r.Uniform(), 126); }},
+      {"the ends of f64", [](Random& r) { return std::ldexp(r.Normal(), r.Below(2) == 0 ? 1020 : -1070); }},
+      {"small of f64", [](Random& r) { return std::ldexp(r.Normal(), -530); }},
+      {"large of f64", [](Random& r) { return std::ldexp(r.Normal(), 478 + static_cast<int>(r.Below(4))); }},
       {"a few tiny", [](Random& r) { return r.Below(300) == 0 ? 1e-30 : r.Normal(); }},
       {"a few infinite", [](Random& r) { return r.Below(700) == 0 ? kInf : r.Normal(); }},
       {"a few NaN", [](Random& r) { return r.Below(700) == 0 ? kNan : r.Normal(); }},
@@ -163,7 +167,7 @@ TEST(ExactSumsKernelsTest, ColumnsAreSummedExactly) {
         for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
           TestColumns<NarrowExactSums>(dtype, fill, positions, columns, masked);
         }
-        if (positions < 600) TestColumns<WideExactSums>(DType::kF64, fill, positions, columns, masked);
+        TestColumns<WideExactSums>(DType::kF64, fill, positions, columns, masked);
       }
     }
   }
@@ -204,6 +208,31 @@ TEST(ExactSumsKernelsTest, TheRangesOfExponentsAreNotTooWide) {
           EXPECT_EQ(column, want) << target << ", 2^" << -gap << ' ' << top;
         });
       }
+    }
+  }
+}
+
+// The same of f64, whose squares take two numbers.
+TEST(ExactSumsKernelsTest, TheRangeOfExponentsOfF64IsNotTooWide) {
+  constexpr int64_t kTerms = 1024;
+  Random random(TestSeed() + 6);
+  for (int gap = 10; gap < 75; ++gap) {
+    for (int kind = 0; kind < 4; ++kind) {
+      Values values;
+      const double bulk = 2 - static_cast<double>(random.Below(1 << 12)) * 0x1p-52;
+      for (int64_t i = 1; i < kTerms; ++i) values.push_back(kind % 2 == 0 ? bulk : 2 - 0x1p-52 - random.Uniform());
+      values.insert(values.begin() + random.Below(kTerms), std::ldexp(1 + 0x1p-52, -gap));
+      if (kind >= 2) {
+        for (double& x : values) x = -x;
+      }
+      const std::string bytes = Pack(DType::kF64, values);
+      WideExactSums want;
+      for (const double x : values) want.Add(x);
+      OnEveryTarget([&](const std::string& target) {
+        WideExactSums row;
+        cpu::AddExactly({.dtype = DType::kF64, .data = bytes.data(), .n = kTerms}, &row);
+        EXPECT_EQ(row, want) << target << ", 2^" << -gap << ' ' << kind;
+      });
     }
   }
 }

@@ -1,7 +1,7 @@
 // The bench of the kernels; tests/bench/run.sh kernels starts it. Its command line is that of suite.h and
 // --peers=PYTHON, a Python that has torch; --only takes shapes by "REGIME NAME" ("L3 LN f32", "^DRAM RMS") and the
 // parts "threads", "operations" and "roots". --nearest measures elements that are rounded to the nearest value instead:
-// shapes, and the parts "f64" and "hardest".
+// shapes, and the parts "f64", "hardest" and "exact sums".
 // --quick leaves few shapes from DRAM (see workload.h).
 #include <algorithm>
 #include <cstdio>
@@ -27,6 +27,7 @@ absl::Status Measure(const Flags& flags, Report* report) {
     report->Note("instruction set", std::string(ActiveCpuTargetName()));
     report->Note("rounds", comparison.RoundsText());
     MeasureNearest(workloads, {.wide = flags.Chosen("f64"), .hardest = flags.Chosen("hardest")}, &comparison, report);
+    if (flags.Chosen("exact sums")) MeasureExactSums(flags, report);
     return absl::OkStatus();
   }
   Candidates candidates;

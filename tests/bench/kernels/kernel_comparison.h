@@ -67,8 +67,10 @@ void MeasureThreads(KernelComparison* comparison, Report* report);
 void MeasureOperations(KernelComparison* comparison, Report* report);
 // A reciprocal square root beside a division, in L1.
 void MeasureRoots(KernelComparison* comparison, Report* report);
+// Exact sums beside plain ones, and what becomes of them.
+void MeasureExactSums(const Flags& flags, Report* report);
 
-// The bytes of x and y that the last three need.
+// The bytes of x and y that the three before it need.
 inline constexpr int64_t kOperationBytes = 32 << 20;
 
 }  // namespace normd::bench
