@@ -302,10 +302,10 @@ HWY_INLINE float RoundedBits(F32, double y) { return static_cast<float>(y); }
 HWY_INLINE uint16_t RoundedBits(BF16, double y) {
   uint64_t bits;
   std::memcpy(&bits, &y, sizeof(bits));
-  bits += uint64_t{1} << 44;
+  bits = (bits + (uint64_t{1} << 44)) & ~((uint64_t{1} << 45) - 1);
   double rounded;
   std::memcpy(&rounded, &bits, sizeof(bits));
-  const auto cut = static_cast<float>(rounded);  // the upper 16 bits are exact
+  const auto cut = static_cast<float>(rounded);  // exact
   uint32_t word;
   std::memcpy(&word, &cut, sizeof(word));
   return static_cast<uint16_t>(word >> 16);
@@ -317,6 +317,12 @@ HWY_INLINE uint16_t RoundedBits(F16, double y) {
   const auto exponent = static_cast<int64_t>(bits >> 52 & 0x7FF) - 1023 + 15;
   const uint64_t magnitude = exponent >= 31 ? 0x7C00 : static_cast<uint64_t>(exponent) << 10 | (bits >> 42 & 0x3FF);
   return static_cast<uint16_t>(bits >> 63 << 15 | magnitude);
+}
+
+HWY_INLINE float ZeroBits(F32, bool is_negative) { return is_negative ? -0.0F : 0.0F; }
+template <typename T>
+HWY_INLINE uint16_t ZeroBits(T, bool is_negative) {
+  return is_negative ? 0x8000 : 0;
 }
 
 // Calculates one element in f64, as ApplyNearest does, which gets what that leaves.
@@ -342,6 +348,11 @@ HWY_NOINLINE void ApplyOne(T tag, const QuickSpan& span, int64_t position, int64
   double middle;
   std::memcpy(&middle, &bits, sizeof(bits));
   const double bound = magnitude * all.rounding + (std::abs(product) * all.relative[at] + all.fixed[at]);
+  if (magnitude == 0 && bound == 0) {  // an element that is the mean exactly
+    const auto zero = ZeroBits(tag, std::signbit(y));
+    std::memcpy(static_cast<Storage*>(all.y) + offset, &zero, sizeof(zero));
+    return;
+  }
   const bool is_usual = magnitude >= kLeast && magnitude <= 0x1p+100;
   if (!is_usual || !(std::abs(magnitude - middle) > bound)) return ApplyCarefully(span, {position, 1, column, 1});
   const auto rounded = RoundedBits(tag, y);
