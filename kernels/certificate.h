@@ -49,6 +49,11 @@ NORMD_HOST_DEVICE constexpr double AdditionsInColumns(int64_t positions, int64_t
 NORMD_HOST_DEVICE constexpr double AdditionsInShallowColumns(int64_t positions, int64_t columns) {
   return AdditionsInColumns(positions, columns) - 37 + 4 + 8 + 3;
 }
+// Likewise of ReduceShallowly: a chunk of 1,024 elements has 8 sums of four in each of 32 partial sums, one more and
+// four single terms where it is not whole, and 5 additions in the fold of the partial sums.
+NORMD_HOST_DEVICE constexpr double AdditionsInShallowRows(int64_t segments, int64_t length) {
+  return AdditionsInRows(segments, length) - 37 + 4 + 8 + 1 + 4 + 5;
+}
 
 // |n - exact n| <= beta + kappa * |n|. An infinite kappa decides nothing: every element takes the slow road.
 struct NormalisedBound {
@@ -145,7 +150,8 @@ NORMD_HOST_DEVICE inline NormalisedBound BoundAboutShift(double n, const SumErro
   const double q = distance * distance * n / column.m2;
   if (!(q <= 0x1p+20)) return bound;
   const double h = sums.additions + 2;
-  const double of_m2 = (h + 2) * (1 + q) + 2 * h * (q + 0.5) + 2 * q + 1;
+  const double root = std::fmin(q + 0.5, 2.125 * q + 0.125);  // at least sqrt(q (1 + q))
+  const double of_m2 = (h + 2) * (1 + q) + 2 * h * root + 2 * q + 1;
   const double rest = column.statistics.delta.hi == 0 ? 2 * std::abs(column.mean) * inverse : 2 * q + 1;
   bound.beta = ((h + 1) * (1 + q / 2) + rest) * kUnit * kSecondOrder;
   bound.kappa = (of_m2 / 2 + 9) * kUnit * kSecondOrder;

@@ -122,7 +122,7 @@ void ColumnTile::ChooseShifts(Precision precision, const std::vector<bool>& pend
   const int64_t counted = block.mask == nullptr
                               ? block.positions
                               : block.positions - std::count(block.mask, block.mask + block.positions, 0);
-  const bool sample = precision == Precision::kFast && counted > 0;
+  const bool sample = (precision == Precision::kFast || nearest_ != nullptr) && counted > 0;
   std::unique_ptr<double[]> first;
   if (sample) {
     const int64_t room = RoomOf(columns_);

@@ -63,8 +63,8 @@ class ColumnTile {
   bool TakeBetterShifts(std::vector<bool>& pending);
   // The first counted element of a column; 0 if it is not finite.
   double FirstElement(int64_t column) const;
-  // Chooses the first shift of the pending groups: the first element under EXACT, and under FAST, which has no digits
-  // to spare, the mean of the first positions.
+  // Chooses the first shift of the pending groups: the first element under EXACT, and the mean of the first positions
+  // under FAST, which has no digits to spare, and where a bound of the error is needed, which grows with the distance.
   void ChooseShifts(Precision precision, const std::vector<bool>& pending);
   void SetShift(int64_t group, double shift);
   // The sums of each column: RoomOf(columns_) second sums, then, if a mean is subtracted, as many first sums.
@@ -114,6 +114,7 @@ class ColumnTile {
   // The sums in pairs of the groups that have undecided elements; those of other groups may be empty.
   std::vector<slow_road::SumsAbout> SumAgain(const std::vector<int64_t>& groups, bool split) const;
   void SumGroupsAgain(GroupRange groups, slow_road::SumsAbout* sums) const;
+  slow_road::SumsAbout SumGroupAgain(int64_t group) const;
 
   const Run& run_;
   const NormPlan& plan_;

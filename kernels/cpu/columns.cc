@@ -11,6 +11,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/finish-inl.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/shallow-inl.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/sums-inl.h"
 
@@ -132,23 +133,6 @@ HWY_INLINE void AddTo(Vector<float> sums, double* HWY_RESTRICT totals) {
   hn::Store(sums, Tag<float>(), lanes);
   for (int64_t i = 0; i < kLanesOf<float>; ++i) totals[i] = (kFresh ? 0 : totals[i]) + lanes[i];
 #endif
-}
-
-// Adds four differences and their squares, or magnitudes, before they are added to the sums.
-template <Statistic kStatistic, typename Sums>
-HWY_INLINE void TakeFour(const typename Sums::Value* four, Sums* sums) {
-  const auto pairwise = [](auto a, auto b, auto c, auto e) HWY_ATTR { return hn::Add(hn::Add(a, b), hn::Add(c, e)); };
-  if (kStatistic == Statistic::kMeanVariance) {
-    sums->first = hn::Add(sums->first, pairwise(four[0], four[1], four[2], four[3]));
-  }
-  if (kStatistic == Statistic::kAbsSum) {
-    sums->second =
-        hn::Add(sums->second, pairwise(hn::Abs(four[0]), hn::Abs(four[1]), hn::Abs(four[2]), hn::Abs(four[3])));
-    return;
-  }
-  auto squares = Fma(four[1], four[1], hn::Mul(four[0], four[0]));
-  squares = Fma(four[3], four[3], Fma(four[2], four[2], squares));
-  sums->second = hn::Add(sums->second, squares);
 }
 
 // Adds the sums of `count` rows to `first` and `second`, or, if kFresh, writes them there. Sums in f64 are continued

@@ -60,6 +60,10 @@ struct Summand {
 // Writes sums[chunk] for the chunks [begin, end), in the order of summation_order.h.
 void ReduceRowChunks(const Summand& summand, const RowChunks& rows, int64_t begin, int64_t end, PairSums* sums);
 
+// The sums of n <= order::kRowChunk narrow elements about `shift`, and of their squares, of which a term takes part in
+// fewer additions than the declared order has, see AdditionsInShallowRows: where y is rounded to the nearest value.
+PairSums ReduceShallowly(const Elements& x, int64_t n, double shift);
+
 // The shift for the first sums over elements that begin with these n >= 1: 0 or a value near the mean, see ExactShift;
 // for kFast the mean of the first order::kFastPartials elements; 0 if that is not finite. `masked`: the first element,
 // which alone is known to count.

@@ -186,31 +186,60 @@ void ColumnTile::ApplyToNearest(bool split) const {
 
 bool ColumnTile::SumsAgain() const {
   const bool has_squares = plan_.statistic != Statistic::kAbsSum && plan_.statistic != Statistic::kMaxAbs;
-  return by_factors_ && has_squares && !plan_.given_statistics && plan_.reduce0 <= kMostSummedAgain &&
+  return by_factors_ && has_squares && !plan_.given_statistics && plan_.reduce0 * plan_.reduce1 <= kMostSummedAgain &&
          plan_.reduce1 <= kMostColumnsAgain;
 }
 
 std::vector<slow_road::SumsAbout> ColumnTile::SumAgain(const std::vector<int64_t>& groups, bool split) const {
-  // A line of memory is read whole, whichever of its columns are asked for.
+  // A line of memory is read whole, whichever of its columns are asked for; a few of them are gathered.
   const int64_t at_once = std::max<int64_t>(1, kLineColumns / plan_.reduce1);  // groups
-  std::vector<int64_t> begins;
-  for (const int64_t group : groups) {
-    const int64_t begin = group / at_once * at_once;
-    if (begins.empty() || begins.back() != begin) begins.push_back(begin);
+  std::vector<GroupRange> ranges;
+  for (size_t i = 0; i < groups.size();) {
+    const int64_t begin = groups[i] / at_once * at_once;
+    const size_t first = i;
+    while (i < groups.size() && groups[i] < begin + at_once) ++i;
+    if (static_cast<int64_t>(i - first) * 4 >= at_once) {
+      ranges.push_back({begin, std::min(groups_, begin + at_once)});
+    } else {
+      for (size_t k = first; k < i; ++k) ranges.push_back({groups[k], groups[k] + 1});
+    }
   }
   std::vector<slow_road::SumsAbout> sums(static_cast<size_t>(groups_));
   const auto sum = [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {
-      const int64_t begin = begins[static_cast<size_t>(i)];
-      SumGroupsAgain({begin, std::min(groups_, begin + at_once)}, sums.data());
+      const GroupRange& range = ranges[static_cast<size_t>(i)];
+      if (at_once > 1 && range.end - range.begin == 1) {
+        sums[static_cast<size_t>(range.begin)] = SumGroupAgain(range.begin);
+      } else {
+        SumGroupsAgain(range, sums.data());
+      }
     }
   };
   if (split) {
-    run_.pool.ParallelFor(static_cast<int64_t>(begins.size()), 1, sum);
+    run_.pool.ParallelFor(static_cast<int64_t>(ranges.size()), 1, sum);
   } else {
-    sum(0, static_cast<int64_t>(begins.size()));
+    sum(0, static_cast<int64_t>(ranges.size()));
   }
   return sums;
+}
+
+slow_road::SumsAbout ColumnTile::SumGroupAgain(int64_t group) const {
+  slow_road::SumsAbout result = {.shift = nearest_->mean[static_cast<size_t>(group * plan_.reduce1)], .sums = {}};
+  double values[kSummedAtOnce];
+  int64_t count = 0;
+  const auto flush = [&] {
+    PairSums part;
+    ReduceRowChunks({.statistic = Statistic::kMeanVariance, .shift = result.shift},
+                    {.x = {DType::kF64, values}, .n = count}, 0, 1, &part);
+    AddPairs(result.sums, part);
+    count = 0;
+  };
+  nearest_->groups.Read(first_k1_ + group, [&](const slow_road::Element* elements, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) values[count + i] = elements[i].x;
+    count += n;
+    flush();
+  });
+  return result;
 }
 
 void ColumnTile::SumGroupsAgain(GroupRange groups, slow_road::SumsAbout* sums) const {

@@ -77,7 +77,15 @@ class RowGroup {
 
   // What the sums have gone through, after Sum().
   SumErrors SumErrorsOf() const {
-    return {AdditionsInRows(plan_.reduce0, plan_.statistic_reduce1), summed_about_, sums_to_zero_};
+    const double additions = SumsShallowly() ? AdditionsInShallowRows(plan_.reduce0, plan_.statistic_reduce1)
+                                             : AdditionsInRows(plan_.reduce0, plan_.statistic_reduce1);
+    return {additions, summed_about_, sums_to_zero_};
+  }
+
+  bool SumsShallowly() const {
+    return run_.nearest.on && !run_.wide() && run_.job.mask == nullptr &&
+           order::ChunkSegments(plan_.statistic_reduce1) == 1 && plan_.statistic != Statistic::kAbsSum &&
+           plan_.statistic != Statistic::kMaxAbs;
   }
 
   // The statistics of the group, summed.
@@ -103,7 +111,14 @@ class RowGroup {
     const auto sums_about = [&](Precision precision, double shift, double scale) {
       summed_about_ = shift / scale;
       share_out([&](int64_t begin, int64_t end) {
-        ReduceRowChunks({plan_.statistic, precision, shift, scale}, rows, begin, end, sums.data());
+        if (!SumsShallowly()) {
+          return ReduceRowChunks({plan_.statistic, precision, shift, scale}, rows, begin, end, sums.data());
+        }
+        for (int64_t i = begin; i < end; ++i) {
+          const order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, i);
+          sums[static_cast<size_t>(i)] =
+              ReduceShallowly(rows.x.At(chunk.segment * rows.stride + chunk.at), chunk.length, shift);
+        }
       });
       run_.Fold(sums.data(), chunks, 1);
       sums_to_zero_ = sums[0].second.hi == 0;
