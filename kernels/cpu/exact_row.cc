@@ -9,14 +9,14 @@ namespace {
 
 constexpr int64_t kAtOnce = 256;
 
-// Calls take(values, count) for the elements in f64, piece by piece.
+// Calls take(values, count) for the elements in f64, piece by piece, until it returns false.
 template <typename Take>
 void ForPieces(const Elements& x, int64_t n, Take take) {
   double values[kAtOnce];
   for (int64_t at = 0; at < n; at += kAtOnce) {
     const int64_t count = std::min(kAtOnce, n - at);
     ConvertToF64(x.At(at), count, values);
-    take(values, count);
+    if (!take(values, count)) return;
   }
 }
 
@@ -35,22 +35,25 @@ ExactRow::ExactRow(Statistic statistic, const DivisorRule& rule, const Elements&
   if (!centred_ && statistic != Statistic::kMeanSquare) return;
   double largest = 0;
   ForPieces(x, n, [&](const double* values, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(values[i]));
+    largest = std::max(largest, MeasureRow(values, nullptr, count).largest());
+    return true;
   });
   if (!(largest >= 0x1p-100 && largest <= 0x1p+100)) return;
   // In units of this grid the elements are to be whole numbers under 2^digits, whose squares add up to less than 2^52.
   const int digits = (52 - std::bit_width(static_cast<uint64_t>(n))) / 2;
   const double grid = std::ldexp(1.0, std::ilogb(largest) + 1 - digits);
+  const double units_of_one = 1 / grid;
   double sum = 0, squares = 0;
   bool is_whole = true;
   ForPieces(x, n, [&](const double* values, int64_t count) {
     constexpr double kRounds = 0x1.8p+52;
     for (int64_t i = 0; i < count; ++i) {
-      const double units = values[i] / grid;
+      const double units = values[i] * units_of_one;
       is_whole &= (units + kRounds) - kRounds == units;
       sum += units;
       squares += units * units;
     }
+    return is_whole;  // of ordinary rows the first piece shows that they are not
   });
   if (!is_whole) return;
   const auto of = static_cast<double>(n);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/pair_sums.h"
+
 namespace normd::cpu {
 namespace {
 
@@ -97,6 +99,7 @@ slow_road::SlowGroup& NearestGroups::At(int64_t k1) {
   using First = slow_road::SlowGroup::FirstRung;
   group = std::make_unique<Group>(formula, Reader{&run_, k0_, k1},
                                   run_.nearest.exact_first ? First::kExact : First::kPairs);
+  if (SumsInPairs(run_)) group->slow.SumWith([this, k1] { return SumGroupInPairs(run_, k0_, k1); });
   return group->slow;
 }
 

@@ -140,6 +140,32 @@ DoublePair SlowGroup::PairDivisor(DoublePair value) const {
   return is_less ? DoublePair{rule.eps, 0} : root;
 }
 
+// The sums of the elements as `reader_` gives them; of kMaxAbs the largest magnitude.
+SumsAbout SlowGroup::ReadSums(bool* has_residual) const {
+  // A mean that is off by a few ulp of f64 is near enough to sum the squares about.
+  const double about = formula_.centred() ? PairMean().hi : 0;
+  PairwiseSum first, second;
+  DoublePair largest;
+  reader_([&](const Element* elements, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const DoublePair v = ValueOf(elements[i]);
+      *has_residual = *has_residual || elements[i].r != 0;
+      if (formula_.statistic == Statistic::kAbsSum || formula_.statistic == Statistic::kMaxAbs) {
+        const DoublePair magnitude = v.hi < 0 ? Negate(v) : v;
+        second.Add(magnitude);
+        if (magnitude.hi > largest.hi || (magnitude.hi == largest.hi && magnitude.lo > largest.lo)) {
+          largest = magnitude;
+        }
+        continue;
+      }
+      const DoublePair d = about == 0 ? v : normd::Add(v, {-about, 0});
+      first.Add(d);
+      second.Add(Multiply(d, d));
+    }
+  });
+  return {about, {first.Total(), formula_.statistic == Statistic::kMaxAbs ? largest : second.Total()}};
+}
+
 SlowGroup::PairStatistics SlowGroup::SumPairs() const {
   PairStatistics result;
   DoublePair value = {formula_.given_variance, 0};
@@ -147,33 +173,13 @@ SlowGroup::PairStatistics SlowGroup::SumPairs() const {
   if (formula_.is_given) {
     if (formula_.centred()) result.mean = {formula_.given_mean, 0};
   } else {
-    // A mean that is off by a few ulp of f64 is near enough to sum the squares about.
-    const double about = formula_.centred() ? PairMean().hi : 0;
-    PairwiseSum first, second;
-    DoublePair largest;
     bool has_residual = false;
-    reader_([&](const Element* elements, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) {
-        const DoublePair v = ValueOf(elements[i]);
-        has_residual = has_residual || elements[i].r != 0;
-        if (formula_.statistic == Statistic::kAbsSum || formula_.statistic == Statistic::kMaxAbs) {
-          const DoublePair magnitude = v.hi < 0 ? Negate(v) : v;
-          second.Add(magnitude);
-          if (magnitude.hi > largest.hi || (magnitude.hi == largest.hi && magnitude.lo > largest.lo)) {
-            largest = magnitude;
-          }
-          continue;
-        }
-        const DoublePair d = about == 0 ? v : normd::Add(v, {-about, 0});
-        first.Add(d);
-        second.Add(Multiply(d, d));
-      }
-    });
+    const auto [about, sums] = sum_ != nullptr ? sum_() : ReadSums(&has_residual);
     const auto count = static_cast<double>(formula_.counted);
-    value = formula_.statistic == Statistic::kMaxAbs ? largest : second.Total();
+    value = sums.second;
     if (formula_.centred()) {
-      const DoublePair delta = Divide(first.Total(), count);
-      const DoublePair correction = Multiply(first.Total(), delta);
+      const DoublePair delta = Divide(sums.first, count);
+      const DoublePair correction = Multiply(sums.first, delta);
       result.mean = normd::Add({about, 0}, delta);
       if (!(correction.hi <= value.hi / 2)) return result;  // the mean is no f64 that the elements lie about
       value = normd::Add(value, Negate(correction));

@@ -13,14 +13,17 @@
 //
 // In the path: the walkers of kernels/cpu call it for the elements that their kernels report. Ownership: a SlowGroup
 // borrows the function that reads the group, which must outlive it. Threads: one at a time. Costs: the sums of the
-// group in pairs when an element first needs them (about 15 ns an element of the group), and the exact sums likewise;
-// then 50 ns an element in pairs. An element that pairs leave takes some comparisons of integers, 1 to 3 us in f32 and
-// 7 us in f64; where exponents are spread over the whole range of f64 it takes up to 1.6 ms.
+// group in pairs when an element first needs them (about 15 ns an element of the group, or what SumWith's function
+// takes), and the exact sums likewise; then 50 ns an element in pairs. An element that pairs leave takes some
+// comparisons of integers, 1 to 3 us in f32 and 7 us in f64; where exponents are spread over the whole range of f64 it
+// takes up to 1.6 ms.
 #ifndef NORMD_KERNELS_SLOW_ROAD_GROUP_H_
 #define NORMD_KERNELS_SLOW_ROAD_GROUP_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "kernels/base/types.h"
@@ -61,6 +64,12 @@ struct Formula {
 // normalised element.
 double ApplyIn(const Format& format, double n, const Affine& affine);
 
+// The sums of a group in pairs about `shift`, which is near the mean, or 0 where none is subtracted. With a scale of 1.
+struct SumsAbout {
+  double shift = 0;
+  PairSums sums;
+};
+
 // Which arithmetic decided an element; for the share of each that the accuracy report shows.
 struct Rungs {
   int64_t pairs = 0, exact = 0, ties = 0;
@@ -77,6 +86,11 @@ class SlowGroup {
   // REQUIRES: the elements that `reader` gives, and the numbers of `formula`, are finite.
   SlowGroup(const Formula& formula, Reader reader, FirstRung first = FirstRung::kPairs)
       : formula_(formula), reader_(reader), first_(first) {}
+
+  // Has the pairs begin with what `sum` returns, a vector kernel's sums, instead of reading the group. REQUIRES: no
+  // statistics that are given, no kMaxAbs, elements without a residual; a term of the sums takes part in 1,077
+  // additions of pairs at most.
+  void SumWith(std::function<SumsAbout()> sum) { sum_ = std::move(sum); }
 
   // The value of `format` nearest to y = (element - mean) / D * w + b, ties to even. Zeros have the sign that IEEE
   // arithmetic gives them in that formula, except that the difference of an element that equals the mean is +0.
@@ -115,6 +129,7 @@ class SlowGroup {
 
   const PairStatistics& Pairs();
   PairStatistics SumPairs() const;
+  SumsAbout ReadSums(bool* has_residual) const;
   DoublePair PairMean() const;
   DoublePair PairDivisor(DoublePair value) const;
   const ExactStatistics& Exact();
@@ -131,6 +146,7 @@ class SlowGroup {
   const Formula formula_;
   const Reader reader_;
   const FirstRung first_;
+  std::function<SumsAbout()> sum_;  // null: the group is read
   std::optional<PairStatistics> pairs_;
   std::optional<ExactStatistics> exact_;
   Rungs rungs_;
