@@ -71,30 +71,30 @@ class NearestBlock {
   std::unique_ptr<Row> rows_[RowBlock::kMaxRows];  // made when an element first asks
 };
 
-// |y| below the least normal value is nearer than this to the middle that the quick look compares it with.
-double LeastDistance(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      return 0x1p-25;
-    case DType::kBF16:
-      return 0x1p-134;
-    case DType::kF32:
-    case DType::kF64:
-      break;
+QuickBounds Times(QuickBounds bounds, double factor) {
+  for (double* term : {&bounds.base, &bounds.of_beta, &bounds.of_kappa, &bounds.of_centre, &bounds.relative_base,
+                       &bounds.relative_of_kappa}) {
+    *term *= factor;
   }
-  return 0x1p-150;
+  return bounds;
 }
 
 NearestRows NearestRowsOf(const Run& run) {
   const NormPlan& plan = run.plan;
-  const auto n = static_cast<double>(plan.reduce1);
+  const bool centred = plan.statistic == Statistic::kMeanVariance;
+  const double additions = AdditionsInRows(1, plan.reduce1);
+  const double weight = run.largest_weight;
+  const double bias = run.largest_bias;
   NearestRows rows;
-  rows.additions = AdditionsInRows(1, plan.reduce1);
-  rows.largest_weight = run.largest_weight;
-  rows.largest_bias = run.largest_bias;
-  rows.largest_normalised = std::sqrt(n) * kSecondOrder;
+  rows.terms = centred ? TermsOfRowsAboutMean(additions) : TermsOfRowsAboutZero(plan.statistic, additions);
+  rows.largest_weight = weight;
+  rows.largest_bias = bias;
   rows.bound_factor = run.nearest.bound_factor;
-  rows.least_distance = LeastDistance(plan.dtype);
+  const bool squares = plan.statistic == Statistic::kMeanSquare || plan.statistic == Statistic::kSumSquares;
+  rows.in_runs = run.is_16bit() && squares && !run.StoresGroups();
+  const QuickBounds quick = run.is_16bit() ? QuickBoundsInF32(rows.in_runs ? kOfRunsOfFour : 0, weight, bias)
+                                           : QuickBoundsInF64(weight, bias);
+  rows.quick = Times(quick, rows.bound_factor);
   rows.report = [](void* context, const Undecided& element) { static_cast<NearestBlock*>(context)->Decide(element); };
   return rows;
 }
