@@ -365,74 +365,99 @@ struct InF32 {
   }
 };
 
-// ---- bf16 about zero without a bias ----
+// ---- 16-bit types about zero without a bias ----
 
-// The bound is a part of |y| alone. Half an ulp of bf16 and the bound are added to y, and the upper halves of the sums
-// are the elements unless a lower half is less than twice the bound. Products of elements, 1 / D and a weight that is
-// not huge are normal where y is large enough, or 0.
-struct Relative {
-  using T = BF16;
-  using Real = float;
-  static constexpr int64_t kStep = 2 * kLanesOf<float>;
-  static constexpr int64_t kLook = 4 * kStep;
+// The bound is a part of |y| alone, here in ulps of f32: v |y| is at most one.
+struct RelativeBound {
   static constexpr uint32_t kMostUlps = 1 << 8;
-  static constexpr float kLeast = 0x1p-104f;
+
+  static uint32_t Ulps(const RowBounds& rows, int64_t row) {
+    return static_cast<uint32_t>(std::ceil(HWY_MIN(rows.relative[row] * 0x1p+24, 2.0 * kMostUlps)));
+  }
+};
+
+// Half an ulp of T and the bound are added to y, and no element is near a middle unless the bits that T does not have
+// are then less than twice the bound. Products of elements, 1 / D and a weight that is not huge are normal where y is
+// large enough, or 0.
+template <typename ElementType>
+struct Relative {
+  using T = ElementType;
+  using Real = float;
+  static constexpr bool kIsF16 = std::is_same_v<T, F16>;
+  static constexpr int64_t kStep = 2 * kLanesOf<float>;
+  static constexpr int64_t kLook = (kIsF16 ? 1 : 4) * kStep;
+  // Middles of smaller values of f16 lie elsewhere.
+  static constexpr float kLeast = kIsF16 ? 0x1p-14f : 0x1p-104f;
 
   struct Affine {
     TwoVectors w;
 
-    HWY_INLINE Affine(const float* weights, const float* /*biases*/) : w(LoadTwoFor(BF16(), weights)) {}
+    HWY_INLINE Affine(const float* weights, const float* /*biases*/) : w(LoadTwoFor(T(), weights)) {}
   };
-  // The bound in ulps of f32: v |y| is at most one.
-  static uint32_t Ulps(const RowBounds& rows, int64_t row) {
-    return static_cast<uint32_t>(std::ceil(HWY_MIN(rows.relative[row] * 0x1p+24, 2.0 * kMostUlps)));
-  }
   struct Row {
     FloatLanes inverse;
     Words addend, limit;
 
     Row() = default;
     Row(const RowBounds& rows, int64_t row) {
-      const uint32_t ulps = Ulps(rows, row);
+      const uint32_t ulps = RelativeBound::Ulps(rows, row);
       inverse = hn::Set(FloatTag(), static_cast<float>(rows.inverse[row]));
-      addend = hn::Set(WordTag(), 0x8000u + ulps);
-      limit = hn::Set(WordTag(), (2 * ulps + 1) << 16);
+      addend = hn::Set(WordTag(), (kIsF16 ? 0x1000u : 0x8000u) + ulps);
+      limit = hn::Set(WordTag(), (2 * ulps + 1) << kUnused);
     }
+    HWY_INLINE FloatLanes Element(FloatLanes x, FloatLanes w) const { return hn::Mul(hn::Mul(x, inverse), w); }
   };
   struct Seen {
-    Words lower;  // the least lower halves; upper halves mean nothing
-    Words twice;  // twice the least magnitudes, as half words
+    Words lower;  // the least bits that T does not have; the bits above them mean nothing
+    Words least;  // bf16: twice the least magnitudes, as half words. f16: the least |y|, as floats
 
-    HWY_INLINE Seen() : lower(hn::Set(WordTag(), 0xFFFFFFFFu)), twice(lower) {}
+    HWY_INLINE Seen()
+        : lower(hn::Set(WordTag(), 0xFFFFFFFFu)), least(kIsF16 ? hn::BitCast(WordTag(), Infinity()) : lower) {}
   };
+  static constexpr int kUnused = kIsF16 ? 19 : 16;  // the bits of a word above those of `lower`
 
-  static HWY_INLINE Words Step(const Row& row, const uint16_t* x, const Affine& affine, Seen* seen) {
-    const TwoVectors of = LoadTwo(BF16(), x);
-    const auto sum = [&](FloatLanes value, FloatLanes w) HWY_ATTR {
-      return hn::Add(hn::BitCast(WordTag(), hn::Mul(hn::Mul(value, row.inverse), w)), row.addend);
-    };
-    const Words even = sum(of.first, affine.w.first);
-    const Words odd = sum(of.second, affine.w.second);
-    const Words upper = hn::And(odd, hn::Set(WordTag(), 0xFFFF0000u));
-    const auto rounded = hn::BitCast(HalfTag(), hn::Or(hn::ShiftRight<16>(even), upper));
-    const auto least = hn::Min(hn::BitCast(HalfTag(), even), hn::BitCast(HalfTag(), odd));
-    seen->lower = hn::BitCast(WordTag(), hn::Min(hn::BitCast(HalfTag(), seen->lower), least));
-    const auto twice = hn::Min(hn::BitCast(HalfTag(), seen->twice), hn::Add(rounded, rounded));
-    seen->twice = hn::BitCast(WordTag(), twice);
-    return hn::BitCast(WordTag(), rounded);
+  static HWY_INLINE auto Step(const Row& row, const uint16_t* x, const Affine& affine, Seen* seen) {
+    const TwoVectors of = LoadTwo(T(), x);
+    const TwoVectors y = {row.Element(of.first, affine.w.first), row.Element(of.second, affine.w.second)};
+    const Words first = hn::Add(hn::BitCast(WordTag(), y.first), row.addend);
+    const Words second = hn::Add(hn::BitCast(WordTag(), y.second), row.addend);
+    if constexpr (kIsF16) {
+      const Words cut = hn::Set(WordTag(), 0x1FFFu);
+      seen->lower = hn::Min(seen->lower, hn::Min(hn::And(first, cut), hn::And(second, cut)));
+      const FloatLanes least = LeastMagnitude(hn::BitCast(FloatTag(), seen->least), y.first);
+      seen->least = hn::BitCast(WordTag(), LeastMagnitude(least, y.second));
+      return y;
+    } else {  // the upper halves of the sums are the elements
+      const Words upper = hn::And(second, hn::Set(WordTag(), 0xFFFF0000u));
+      const auto rounded = hn::BitCast(HalfTag(), hn::Or(hn::ShiftRight<16>(first), upper));
+      const auto lower = hn::Min(hn::BitCast(HalfTag(), first), hn::BitCast(HalfTag(), second));
+      seen->lower = hn::BitCast(WordTag(), hn::Min(hn::BitCast(HalfTag(), seen->lower), lower));
+      const auto least = hn::Min(hn::BitCast(HalfTag(), seen->least), hn::Add(rounded, rounded));
+      seen->least = hn::BitCast(WordTag(), least);
+      return hn::BitCast(WordTag(), rounded);
+    }
   }
   template <typename Store>
   static HWY_INLINE void Write(Words rounded, uint16_t* y, Store store) {
     store(hn::BitCast(HalfTag(), rounded), HalfTag(), y);
   }
+  template <typename Store>
+  static HWY_INLINE void Write(TwoVectors results, uint16_t* y, Store store) {
+    StoreQuick(T(), results, y, store);
+  }
   static HWY_INLINE FloatMask AreFar(const Row& row, const Seen& seen) {
-    const Words twice = hn::Min(hn::And(seen.twice, hn::Set(WordTag(), 0xFFFFu)), hn::ShiftRight<16>(seen.twice));
-    const auto least = hn::Set(WordTag(), std::bit_cast<uint32_t>(kLeast) >> 15);
-    const auto is_large = hn::Eq(hn::Max(twice, least), twice);
-    return hn::RebindMask(FloatTag(), hn::And(AreAbove(seen.lower, row.limit), is_large));
+    FloatMask are_large;
+    if constexpr (kIsF16) {
+      are_large = hn::Ge(hn::BitCast(FloatTag(), seen.least), hn::Set(FloatTag(), kLeast));
+    } else {
+      const Words twice = hn::Min(hn::And(seen.least, hn::Set(WordTag(), 0xFFFFu)), hn::ShiftRight<16>(seen.least));
+      const auto least = hn::Set(WordTag(), std::bit_cast<uint32_t>(kLeast) >> 15);
+      are_large = hn::RebindMask(FloatTag(), hn::Eq(hn::Max(twice, least), twice));
+    }
+    return hn::And(hn::RebindMask(FloatTag(), AreAbove(seen.lower, row.limit)), are_large);
   }
   static HWY_INLINE hn::Mask<WordTag> AreAbove(Words lower, Words limit) {
-    const Words shifted = hn::ShiftLeft<16>(lower);
+    const Words shifted = hn::ShiftLeft<kUnused>(lower);
     return hn::Eq(hn::Max(shifted, limit), shifted);
   }
   // The same where a y was too small, if its x or its w is 0.
@@ -440,13 +465,13 @@ struct Relative {
     if (!hn::AllTrue(WordTag(), AreAbove(seen.lower, row.limit))) return false;
     const auto is_sure = [&](FloatLanes x, FloatLanes w) HWY_ATTR {
       const auto zero = hn::Zero(FloatTag());
-      const auto y = hn::Abs(hn::Mul(hn::Mul(x, row.inverse), w));
       const auto is_zero = hn::Or(hn::Eq(x, zero), hn::Eq(w, zero));
-      return hn::AllTrue(FloatTag(), hn::Or(is_zero, hn::Gt(y, hn::Set(FloatTag(), 2 * kLeast))));
+      const auto is_large = hn::Gt(hn::Abs(row.Element(x, w)), hn::Set(FloatTag(), 2 * kLeast));
+      return hn::AllTrue(FloatTag(), hn::Or(is_zero, is_large));
     };
     for (int64_t i = 0; i < elements.count; i += kStep) {
-      const TwoVectors x = LoadTwo(BF16(), elements.x + i);
-      const TwoVectors w = LoadTwoFor(BF16(), elements.weights + i * elements.weight_step);
+      const TwoVectors x = LoadTwo(T(), elements.x + i);
+      const TwoVectors w = LoadTwoFor(T(), elements.weights + i * elements.weight_step);
       if (!is_sure(x.first, w.first) || !is_sure(x.second, w.second)) return false;
     }
     return true;

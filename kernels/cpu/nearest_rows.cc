@@ -84,14 +84,15 @@ HWY_INLINE void FinishRows(const RowBlock& block, const NearestRows& nearest, Bl
   }
 }
 
-// Sums a row again, in f64, if it was summed in runs.
+// Sums a row again, in f64; false if it was not summed in runs.
 template <typename T>
-HWY_NOINLINE void SumAgain(T tag, const RowBlock& block, int64_t row, RowBounds* rows) {
-  if ((rows->in_runs >> row & 1) == 0) return;
+HWY_NOINLINE bool SumAgain(T tag, const RowBlock& block, int64_t row, RowBounds* rows) {
+  if ((rows->in_runs >> row & 1) == 0) return false;
   rows->in_runs &= ~(uint32_t{1} << row);
   const PairSums sum = SumsOfRow<Statistic::kMeanSquare, false>(tag, TypeTag<double>(), block, row, 0);
   const auto n = static_cast<double>(block.counted);
   rows->inverse[row] = FinishNarrow(block.statistic, block.rule, sum, n, 0, Precision::kExact).statistics.inverse.hi;
+  return true;
 }
 
 // What LookCarefully does with elements that are undecided.
@@ -283,8 +284,11 @@ HWY_INLINE void ApplyNearestRows(T tag, const RowBlock& block, const NearestRows
     for (int r = 0; r < kRows; ++r) {
       if ((which >> r & 1) == 0) continue;
       if constexpr (!std::is_same_v<T, F32>) {
-        const bool is_whole = (end - begin) % kLanes == 0;
-        if (is_whole && LookInF64<kStatistic>(tag, block, nearest, rows, row + r, begin, end)) continue;
+        const auto again = [&] { return LookInF64<kStatistic>(tag, block, nearest, rows, row + r, begin, end); };
+        if ((end - begin) % kLanes == 0) {
+          if (again()) continue;
+          if (SumAgain(tag, block, row + r, &rows) && again()) continue;
+        }
       }
       LookCarefully<kStatistic>(tag, block, nearest, rows, row + r, begin, end);
     }
@@ -293,15 +297,15 @@ HWY_INLINE void ApplyNearestRows(T tag, const RowBlock& block, const NearestRows
     Sweep<typename decltype(way)::Type, kRows>(task, parameters, rows, row, begin, carefully, store);
   };
   const auto in_best_way = [&](int64_t begin, auto store) HWY_ATTR {
-    if constexpr (!kCentred && !std::is_same_v<T, F16>) {
+    if constexpr (!kCentred) {
       const bool few = parameters.bias == nullptr && nearest.largest_weight <= kMostWeightInPairs;
       if constexpr (std::is_same_v<T, F32>) {
         if (few && parameters.equal_f32 && PairsDecide(nearest.terms)) {
           return sweep(TypeTag<InPairs>(), begin, store);
         }
       } else {
-        const uint32_t ulps = HWY_MAX(Relative::Ulps(rows, row), Relative::Ulps(rows, row + kRows - 1));
-        if (few && ulps <= Relative::kMostUlps) return sweep(TypeTag<Relative>(), begin, store);
+        const uint32_t ulps = HWY_MAX(RelativeBound::Ulps(rows, row), RelativeBound::Ulps(rows, row + kRows - 1));
+        if (few && ulps <= RelativeBound::kMostUlps) return sweep(TypeTag<Relative<T>>(), begin, store);
       }
     }
     sweep(TypeTag<Way>(), begin, store);

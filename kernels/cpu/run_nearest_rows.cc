@@ -1,5 +1,6 @@
 // Whole rows to the nearest value, in blocks: the block kernel, and what it leaves.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -14,11 +15,16 @@
 namespace normd::cpu {
 namespace {
 
-// A block of rows whose x is not y.
+// A block of rows whose x is not y, and then the next one.
 class NearestBlock {
  public:
-  // `run` has the x of the rows; the first of them is group `begin`.
-  NearestBlock(const Run& run, int64_t begin) : run_(run), begin_(begin) {}
+  explicit NearestBlock(const Run& run) : run_(run) {}
+
+  // Goes on to the block whose first row is group `begin`, the x of which the run has by now.
+  void Start(int64_t begin) {
+    begin_ = begin;
+    for (; asked_ != 0; asked_ &= asked_ - 1) rows_[std::countr_zero(asked_)].reset();
+  }
 
   // Decides an element of the block.
   void Decide(const Undecided& element) {
@@ -53,6 +59,7 @@ class NearestBlock {
   Row& At(int64_t row) {
     std::unique_ptr<Row>& made = rows_[row];
     if (made == nullptr) made = std::make_unique<Row>(run_, begin_ + row);
+    asked_ |= uint32_t{1} << row;
     return *made;
   }
 
@@ -67,7 +74,8 @@ class NearestBlock {
   }
 
   const Run& run_;
-  const int64_t begin_;
+  int64_t begin_ = 0;
+  uint32_t asked_ = 0;                             // a bit for each row that is made
   std::unique_ptr<Row> rows_[RowBlock::kMaxRows];  // made when an element first asks
 };
 
@@ -109,19 +117,20 @@ void RunNearestRows(const Run& run, RowBlock block, GroupRange groups,
   std::unique_ptr<std::byte[]> copy;  // of a block's x, where y is x
   if (run.x.data == run.y) copy = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * row_bytes));
   FinishedStatistics results[RowBlock::kMaxRows];
+  Run part = run;
+  NearestBlock undecided(part);
+  nearest.context = &undecided;
   for (int64_t begin = groups.begin; begin < groups.end; begin += block.rows) {
     block.rows = std::min(rows, groups.end - begin);
     block.x = run.X(begin * block.n);
     block.y = static_cast<char*>(run.y) + begin * row_bytes;
-    Run part = run;
     if (copy != nullptr) {
       std::memcpy(copy.get(), block.x.data, static_cast<size_t>(block.rows * row_bytes));
       part.x.data = block.x.data = copy.get();
       part.given_x = part.x;
       part.x_begin = begin * block.n;
     }
-    NearestBlock undecided(part, begin);
-    nearest.context = &undecided;
+    undecided.Start(begin);
     const uint32_t done = NormaliseRowsToNearest(block, nearest, results);
     for (int64_t row = 0; row < block.rows; ++row) {
       if ((done >> row & 1) == 0) {
