@@ -214,6 +214,15 @@ NORMD_HOST_DEVICE inline QuickBounds QuickBoundsInF32(double of_sums, double wei
           .relative_base = (3 + of_sums) * kUnit32};
 }
 
+// The bound of QuickBoundsInF32 without a mean and a bias, in ulps of y in f32: v |y| is at most one. It holds where
+// numbers are subnormal, too: an x / D that is subnormal is off by half an ulp, 2^-150, which the weight multiplies, y
+// by half an ulp, and the parts of y from 1 / D, at most 2.5 v |y| where |y| is under 2^-125, are 1.25 of its ulps.
+NORMD_HOST_DEVICE inline double UlpsInF32(double relative, double weight) {
+  const double of_subnormal = weight / 2 + 2;
+  const double of_y = relative * 0x1p+24;
+  return of_y > of_subnormal ? of_y : of_subnormal;
+}
+
 // Of f32 elements about zero without a bias, in pairs of floats. With f = 1 / D, hi the f32 below f, c = kPairWidening:
 //   p = x hi,  e = p - x hi (exact),  r = x up - e,  q = r w,  above = p w + q,  below = p w + (q - 2 c p w),
 // where up is f (1 + c) - hi rounded to f32 and each operation is rounded to f32; the last one of each line is fused.

@@ -3,7 +3,7 @@
 // T and Real (the types of elements and of the calculation), kStep and kLook (the elements of a step and of a look),
 // Affine (w and b of a step), Row (the numbers of a row in every lane), Seen (what a look has seen so far), Step,
 // which returns a step's y and sees it, Write, which stores it, and AreFar: true in all lanes unless an element may lie
-// near a middle.
+// near a middle; where kAsksForZeros, AreFarOrZero is asked next.
 // In the path: nearest_rows.cc. Highway recompiles this file for each instruction set, hence the per-target include
 // guard. No state.
 #if defined(NORMD_KERNELS_CPU_NEAREST_LOOKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -36,8 +36,9 @@ struct RowBounds {
   HWY_ALIGN double decides[kMaxRows];  // not 0 if the bounds of the row decide anything
   HWY_ALIGN double careful_fixed[kMaxRows], careful_relative[kMaxRows];  // of ApplyNearest
   HWY_ALIGN double fixed[kMaxRows], relative[kMaxRows];                  // of the quick look
-  double pair_widening = 0;                                              // c of kPairWidening
-  uint32_t in_runs = 0;  // a bit for each row whose `inverse` comes from SumSquaresInRuns
+  double largest_weight = 1;
+  double pair_widening = 0;  // c of kPairWidening
+  uint32_t in_runs = 0;      // a bit for each row whose `inverse` comes from SumSquaresInRuns
 };
 
 using FloatTag = Tag<float>;
@@ -142,6 +143,7 @@ struct InF64 {
   using Real = double;
   static constexpr int64_t kStep = 2 * kLanes;
   static constexpr int64_t kLook = 8 * kStep;
+  static constexpr bool kAsksForZeros = false;
 
   struct Affine {
     V w[2], b[2];
@@ -218,6 +220,7 @@ struct InPairs {
   using Real = float;
   static constexpr int64_t kStep = kLanesOf<float>;
   static constexpr int64_t kLook = 8 * kStep;
+  static constexpr bool kAsksForZeros = true;
 
   struct Affine {
     FloatLanes w;
@@ -266,15 +269,15 @@ struct InPairs {
   }
   // The same where a y was too small, if its x is 0. A y of 0 from a weight of 0 might have the wrong sign.
   static HWY_NOINLINE bool AreFarOrZero(const Row& row, const Seen& seen, const Looked<InPairs>& elements) {
-    if (!hn::AllTrue(WordTag(), hn::Eq(seen.differ, hn::Zero(WordTag())))) return false;
+    auto are_sure = hn::RebindMask(FloatTag(), hn::Eq(seen.differ, hn::Zero(WordTag())));
     for (int64_t i = 0; i < elements.count; i += kStep) {
       const FloatLanes x = hn::LoadU(FloatTag(), elements.x + i);
       const FloatLanes w = hn::LoadU(FloatTag(), elements.weights + i * elements.weight_step);
       const auto y = hn::Abs(hn::Mul(hn::Mul(x, row.hi), w));
       const auto is_large = hn::Gt(y, hn::Set(FloatTag(), static_cast<float>(2 * kLeastInPairs)));
-      if (!hn::AllTrue(FloatTag(), hn::Or(is_large, hn::Eq(x, hn::Zero(FloatTag()))))) return false;
+      are_sure = hn::And(are_sure, hn::Or(is_large, hn::Eq(x, hn::Zero(FloatTag()))));
     }
-    return true;
+    return hn::AllTrue(FloatTag(), are_sure);
   }
 };
 
@@ -301,6 +304,7 @@ struct InF32 {
   using Real = float;
   static constexpr int64_t kStep = 2 * kLanesOf<float>;
   static constexpr int64_t kLook = kStep;  // one in ten is followed by another look
+  static constexpr bool kAsksForZeros = false;
   static constexpr bool kIsF16 = std::is_same_v<T, F16>;
 
   struct Affine {
@@ -367,18 +371,18 @@ struct InF32 {
 
 // ---- 16-bit types about zero without a bias ----
 
-// The bound is a part of |y| alone, here in ulps of f32: v |y| is at most one.
+// The bound of a row, a whole number of ulps of f32.
 struct RelativeBound {
-  static constexpr uint32_t kMostUlps = 1 << 8;
+  static constexpr uint32_t kMostUlps = 32;
 
   static uint32_t Ulps(const RowBounds& rows, int64_t row) {
-    return static_cast<uint32_t>(std::ceil(HWY_MIN(rows.relative[row] * 0x1p+24, 2.0 * kMostUlps)));
+    const double ulps = UlpsInF32(rows.relative[row], rows.largest_weight);
+    return static_cast<uint32_t>(std::ceil(HWY_MIN(ulps, 2.0 * kMostUlps)));
   }
 };
 
 // Half an ulp of T and the bound are added to y, and no element is near a middle unless the bits that T does not have
-// are then less than twice the bound. Products of elements, 1 / D and a weight that is not huge are normal where y is
-// large enough, or 0.
+// are then less than twice the bound.
 template <typename ElementType>
 struct Relative {
   using T = ElementType;
@@ -386,8 +390,8 @@ struct Relative {
   static constexpr bool kIsF16 = std::is_same_v<T, F16>;
   static constexpr int64_t kStep = 2 * kLanesOf<float>;
   static constexpr int64_t kLook = (kIsF16 ? 1 : 4) * kStep;
-  // Middles of smaller values of f16 lie elsewhere.
-  static constexpr float kLeast = kIsF16 ? 0x1p-14f : 0x1p-104f;
+  static constexpr bool kAsksForZeros = kIsF16;
+  static constexpr float kLeast = 0x1p-14f;  // the middles of smaller values of f16 lie elsewhere
 
   struct Affine {
     TwoVectors w;
@@ -408,11 +412,10 @@ struct Relative {
     HWY_INLINE FloatLanes Element(FloatLanes x, FloatLanes w) const { return hn::Mul(hn::Mul(x, inverse), w); }
   };
   struct Seen {
-    Words lower;  // the least bits that T does not have; the bits above them mean nothing
-    Words least;  // bf16: twice the least magnitudes, as half words. f16: the least |y|, as floats
+    Words lower;       // the least bits that T does not have; the bits above them mean nothing
+    FloatLanes least;  // the least |y|, of f16
 
-    HWY_INLINE Seen()
-        : lower(hn::Set(WordTag(), 0xFFFFFFFFu)), least(kIsF16 ? hn::BitCast(WordTag(), Infinity()) : lower) {}
+    HWY_INLINE Seen() : lower(hn::Set(WordTag(), 0xFFFFFFFFu)), least(Infinity()) {}
   };
   static constexpr int kUnused = kIsF16 ? 19 : 16;  // the bits of a word above those of `lower`
 
@@ -424,16 +427,13 @@ struct Relative {
     if constexpr (kIsF16) {
       const Words cut = hn::Set(WordTag(), 0x1FFFu);
       seen->lower = hn::Min(seen->lower, hn::Min(hn::And(first, cut), hn::And(second, cut)));
-      const FloatLanes least = LeastMagnitude(hn::BitCast(FloatTag(), seen->least), y.first);
-      seen->least = hn::BitCast(WordTag(), LeastMagnitude(least, y.second));
+      seen->least = LeastMagnitude(LeastMagnitude(seen->least, y.first), y.second);
       return y;
     } else {  // the upper halves of the sums are the elements
       const Words upper = hn::And(second, hn::Set(WordTag(), 0xFFFF0000u));
       const auto rounded = hn::BitCast(HalfTag(), hn::Or(hn::ShiftRight<16>(first), upper));
       const auto lower = hn::Min(hn::BitCast(HalfTag(), first), hn::BitCast(HalfTag(), second));
       seen->lower = hn::BitCast(WordTag(), hn::Min(hn::BitCast(HalfTag(), seen->lower), lower));
-      const auto least = hn::Min(hn::BitCast(HalfTag(), seen->least), hn::Add(rounded, rounded));
-      seen->least = hn::BitCast(WordTag(), least);
       return hn::BitCast(WordTag(), rounded);
     }
   }
@@ -446,35 +446,31 @@ struct Relative {
     StoreQuick(T(), results, y, store);
   }
   static HWY_INLINE FloatMask AreFar(const Row& row, const Seen& seen) {
-    FloatMask are_large;
-    if constexpr (kIsF16) {
-      are_large = hn::Ge(hn::BitCast(FloatTag(), seen.least), hn::Set(FloatTag(), kLeast));
-    } else {
-      const Words twice = hn::Min(hn::And(seen.least, hn::Set(WordTag(), 0xFFFFu)), hn::ShiftRight<16>(seen.least));
-      const auto least = hn::Set(WordTag(), std::bit_cast<uint32_t>(kLeast) >> 15);
-      are_large = hn::RebindMask(FloatTag(), hn::Eq(hn::Max(twice, least), twice));
-    }
-    return hn::And(hn::RebindMask(FloatTag(), AreAbove(seen.lower, row.limit)), are_large);
+    const FloatMask are_above = hn::RebindMask(FloatTag(), AreAbove(seen.lower, row.limit));
+    if constexpr (!kIsF16) return are_above;
+    return hn::And(are_above, hn::Ge(seen.least, hn::Set(FloatTag(), kLeast)));
   }
   static HWY_INLINE hn::Mask<WordTag> AreAbove(Words lower, Words limit) {
     const Words shifted = hn::ShiftLeft<kUnused>(lower);
     return hn::Eq(hn::Max(shifted, limit), shifted);
   }
   // The same where a y was too small, if its x or its w is 0.
-  static HWY_NOINLINE bool AreFarOrZero(const Row& row, const Seen& seen, const Looked<Relative>& elements) {
-    if (!hn::AllTrue(WordTag(), AreAbove(seen.lower, row.limit))) return false;
-    const auto is_sure = [&](FloatLanes x, FloatLanes w) HWY_ATTR {
+  static HWY_NOINLINE bool AreFarOrZero(const Row& row, const Seen& seen,
+                                        const Looked<Relative>& elements) requires kIsF16 {
+    auto are_sure = hn::RebindMask(FloatTag(), AreAbove(seen.lower, row.limit));
+    const auto include = [&](FloatLanes x, FloatLanes w) HWY_ATTR {
       const auto zero = hn::Zero(FloatTag());
       const auto is_zero = hn::Or(hn::Eq(x, zero), hn::Eq(w, zero));
       const auto is_large = hn::Gt(hn::Abs(row.Element(x, w)), hn::Set(FloatTag(), 2 * kLeast));
-      return hn::AllTrue(FloatTag(), hn::Or(is_zero, is_large));
+      are_sure = hn::And(are_sure, hn::Or(is_zero, is_large));
     };
     for (int64_t i = 0; i < elements.count; i += kStep) {
       const TwoVectors x = LoadTwo(T(), elements.x + i);
       const TwoVectors w = LoadTwoFor(T(), elements.weights + i * elements.weight_step);
-      if (!is_sure(x.first, w.first) || !is_sure(x.second, w.second)) return false;
+      include(x.first, w.first);
+      include(x.second, w.second);
     }
-    return true;
+    return hn::AllTrue(FloatTag(), are_sure);
   }
 };
 

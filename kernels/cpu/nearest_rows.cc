@@ -231,7 +231,7 @@ HWY_INLINE unsigned LookQuickly(const RowTask<typename Way::T>& task, const type
   if (HWY_LIKELY(hn::AllTrue(floats, are_far))) return 0;
   const auto is_near = [&](const typename Way::Row& row, const typename Way::Seen& seen, int64_t at) HWY_ATTR {
     if (hn::AllTrue(floats, Way::AreFar(row, seen))) return false;
-    if constexpr (requires { &Way::AreFarOrZero; }) {
+    if constexpr (Way::kAsksForZeros) {
       return !Way::AreFarOrZero(row, seen, {x + at, count, first_weights, w.step});
     }
     return true;
@@ -330,6 +330,7 @@ uint32_t NormaliseNearest(T tag, const RowBlock& block, const NearestRows& neare
   for (double& second : sums.second) second = std::numeric_limits<double>::quiet_NaN();  // of rows that are left out
   for (double& first : sums.first) first = 0;
   RowBounds rows;
+  rows.largest_weight = nearest.largest_weight;
   rows.pair_widening = kPairWidening * nearest.bound_factor;
   if constexpr (!std::is_same_v<T, F32>) {
     if (nearest.in_runs) SumRowsInRuns(tag, block, &sums, &rows.in_runs);

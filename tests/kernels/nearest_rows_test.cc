@@ -58,7 +58,7 @@ cases::Values RowsOfManyKinds(int64_t rows, int64_t n, Random* random) {
     for (int64_t i = 0; i < n; ++i) {
       double value = random->Normal() + offset;
       if (row % 6 == 1 && value < 0.5) value = i % 2 == 0 ? 0.0 : -0.0;
-      if (row % 6 == 5 && i % 17 == 3) value *= 0x1p-120;
+      if (row % 6 == 5 && i % 5 == 3) value *= i % 2 == 0 ? 0x1p-120 : 0x1p-131;
       values.push_back((is_whole ? std::round(value) : value) * scale);
     }
   }
@@ -80,7 +80,7 @@ std::vector<cases::Call> CallsOf(const NormSpec& spec, DType dtype, int64_t n) {
   weighted.Weight(Numbers(n, 0.5, 2, &random));
   cases::Call affine = weighted;
   affine.Bias(Numbers(n, -1, 1, &random));
-  cases::Values some = Numbers(n, -2, 2, &random);  // zeros of both signs among them
+  cases::Values some = Numbers(n, -30, 30, &random);  // zeros of both signs among them
   for (size_t i = 0; i < some.size(); i += 9) some[i] = i % 2 == 0 ? 0.0 : -0.0;
   cases::Call pruned = bare;
   pruned.Weight(some);
