@@ -142,7 +142,7 @@ struct InF64 {
   using T = F32;
   using Real = double;
   static constexpr int64_t kStep = 2 * kLanes;
-  static constexpr int64_t kLook = 8 * kStep;
+  static constexpr int64_t kLook = 16 * kStep;
   static constexpr bool kAsksForZeros = false;
 
   struct Affine {
