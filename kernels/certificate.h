@@ -125,18 +125,30 @@ NORMD_HOST_DEVICE inline NormalisedBound BoundAboutMean(double n, const SumError
 // The same for rows that are summed about 0, without a root and a little larger: sqrt(1 + q) <= 1 + q / 2,
 // sqrt(q (1 + q)) <= q + 1 / 2, and the deviation is at most D. n may be fma(x, 1 / D, -mean / D), too: that rounds the
 // product of the mean and 1 / D, as is counted, and its own result once, where the other form rounds twice.
-NORMD_HOST_DEVICE inline NormalisedBound BoundOfRowAboutMean(double n, double additions,
-                                                             const FinishedStatistics& row) {
-  NormalisedBound bound;
-  const double inverse = row.statistics.inverse.hi;
-  if (!(row.m2 > 0) || !InverseIsInRange(inverse)) return bound;
-  const double q = row.mean * row.mean * n / row.m2;
-  if (!(q <= 0x1p+20)) return bound;
+//
+// As numbers that are the same for all rows, so that a kernel calculates the bounds of many rows at once:
+//   q = mean^2 n / M2,   beta = base + of_q * q + of_centre * |mean / D|,   kappa = kappa_base + kappa_of_q * q.
+// They hold where q <= kMostQ, M2 > 0, and 1 / D is in range.
+struct RowBoundTerms {
+  double beta_base = 0, beta_of_q = 0, beta_of_centre = 0;
+  double kappa_base = 0, kappa_of_q = 0;
+
+  static constexpr double kMostQ = 0x1p+20;
+};
+NORMD_HOST_DEVICE inline RowBoundTerms TermsOfRowsAboutMean(double additions) {
+  constexpr double kStep = kUnit * kSecondOrder;
   const double h = additions + 2;
-  const double of_m2 = (h + 2) * (1 + q) + 2 * h * (q + 0.5) + 2 * q + 1;
-  bound.beta = ((h + 1) * (1 + q / 2) + 2 * std::abs(row.mean) * inverse) * kUnit * kSecondOrder;
-  bound.kappa = (of_m2 / 2 + 9) * kUnit * kSecondOrder;
-  return bound;
+  return {.beta_base = (h + 1) * kStep,
+          .beta_of_q = (h + 1) / 2 * kStep,
+          .beta_of_centre = 2 * kStep,
+          .kappa_base = (h + 1.5 + 9) * kStep,   // half of (h + 2) + h + 1
+          .kappa_of_q = (1.5 * h + 2) * kStep};  // half of (h + 2) + 2 h + 2
+}
+
+// Of rows about zero, as BoundAboutZero.
+NORMD_HOST_DEVICE inline RowBoundTerms TermsOfRowsAboutZero(Statistic statistic, double additions) {
+  const double of_sums = statistic == Statistic::kAbsSum ? additions : additions / 2;
+  return {.kappa_base = (of_sums + 6) * kUnit * kSecondOrder};
 }
 
 // The same for columns and channels, which are summed about a shift of their own.
@@ -186,15 +198,35 @@ NORMD_HOST_DEVICE inline ElementBound BoundOfElements(const NormalisedBound& bou
   return doubled;
 }
 
-// Of 16-bit elements of a row in f32, v = 2^-24: y = fma(n, w, b) with n = fma(x, f, k), where f and k are 1 / D and
-// -mean / D rounded to f32, and w and b are exact in f32. |x / D| <= |n| + |mean / D|, hence n is off by
-//   v (|n| + |mean / D|) by f, v |mean / D| by k, v |n| by its own rounding, and by the bound of the statistics;
+// The bound of every element of a row, for a test that sees y but not n: fixed + relative * |y|, where
+//   fixed = base + of_beta * beta + of_kappa * kappa + of_centre * |mean / D|,
+//   relative = relative_base + relative_of_kappa * kappa.
+// `weight` and `bias` are the largest magnitudes of the row.
+struct QuickBounds {
+  double base = 0, of_beta = 0, of_kappa = 0, of_centre = 0;
+  double relative_base = 0, relative_of_kappa = 0;
+};
+
+// Of f32 elements in f64: BoundOfElements with |n w| <= |y| + |b|, but for errors of y that its factor has room for.
+NORMD_HOST_DEVICE inline QuickBounds QuickBoundsInF64(double weight, double bias) {
+  constexpr double kDoubled = 2 * kSecondOrder;
+  return {.base = kDoubled * 4 * kUnit * bias,
+          .of_beta = kDoubled * weight,
+          .of_kappa = kDoubled * bias,
+          .relative_base = kDoubled * 3 * kUnit,
+          .relative_of_kappa = kDoubled};
+}
+
+// Of 16-bit elements of a row in f32, v = 2^-24: y = fma(n, w, b) with n = fma(x, f, k), where f is 1 / D rounded to
+// f32, k is -mean * f rounded to f32, and w and b are exact in f32. (x - mean) f is off by v |n|, hence n by
+//   v |n| by f, v |mean / D| by k, v |n| by its own rounding, and by the bound of the statistics;
 // |n w| <= |y| + |b|, and the rounding of y adds v |y|. As a function of |y|, which is at hand, that is
-//   |y - exact y| <= 3 v |y| + 2 v (|b| + |w mean / D|) + |w| beta + kappa (|y| + |b|).
+//   |y - exact y| <= 3 v |y| + 2 v |b| + v |w mean / D| + |w| beta + kappa (|y| + |b|).
 // Without a mean it has no k, and n is rounded in a product. kappa is less than 2^-30; the factor 1 + 2^-5 has room for
 // kappa and for products of errors. The part of |y| needs no doubling: it is far from a quarter of an ulp (2^-13 |y|),
-// so that only the rest of the bound can reach the other middle. Three times the rest then reaches half an ulp. Results
-// of f32 that are subnormal are off by 2^-150, times a weight of at most 2^60.
+// so that only the rest of the bound can reach the other middle. It then is a quarter of an ulp but for 2^-9 of that,
+// and twice the rest, with the factor, reaches half an ulp, which no y is farther from its middle. Results of f32 that
+// are subnormal are off by 2^-150, times a weight of at most 2^60.
 //
 // `of_sums`: the relative error of 1 / D, as a multiple of v, where sums were taken in f32, too: kOfRunsOfFour where
 // squares of 16-bit elements, which are exact in f32, are added there four at a time (three roundings, halved by the
@@ -204,16 +236,12 @@ inline constexpr double kLeastSumOfRuns = 0x1p-100;
 // The same error where y is calculated in f64, whose own errors fit into the factor. It needs no doubling where
 // there is no bias, so that it is a small part of |y|.
 inline constexpr double kRelativeOfRuns = kOfRunsOfFour * 0x1p-24 * (1 + 0x1p-5);
-NORMD_HOST_DEVICE inline ElementBound BoundInF32(const NormalisedBound& bound, double of_sums, double centre,
-                                                 double weight, double bias) {
+NORMD_HOST_DEVICE inline QuickBounds QuickBoundsInF32(double of_sums, double weight, double bias) {
   constexpr double kUnit32 = 0x1p-24 * (1 + 0x1p-5);
-  ElementBound doubled;
-  if (!bound.decides()) return doubled;
-  doubled.fixed = 3 * kUnit32 * ((2 + of_sums) * std::abs(bias) + 2 * std::abs(weight * centre));
-  doubled.fixed += 3 * std::abs(weight) * bound.beta;
-  doubled.fixed += 0x1p-80;
-  doubled.relative = (3 + of_sums) * kUnit32;
-  return doubled;
+  return {.base = 2 * kUnit32 * (2 + of_sums) * bias + 0x1p-80,
+          .of_beta = 2 * (1 + 0x1p-5) * weight,
+          .of_centre = 2 * kUnit32 * weight,
+          .relative_base = (3 + of_sums) * kUnit32};
 }
 
 // Of y = fma(x, f, g) with f = w / D and g = b - c, where c is the product of the mean and f: one number of each for
@@ -252,6 +280,29 @@ NORMD_HOST_DEVICE inline bool RoundsToOneF32(double value, double error) {
   const auto high = static_cast<float>(value + wide);
   return low == high && std::signbit(low) == std::signbit(high);
 }
+
+// The bound of QuickBoundsInF32 without a mean and a bias, in ulps of y in f32: v |y| is at most one. It holds where
+// numbers are subnormal, too: an x / D that is subnormal is off by half an ulp, 2^-150, which the weight multiplies, y
+// by half an ulp, and the parts of y from 1 / D, at most 2.5 v |y| where |y| is under 2^-125, are 1.25 of its ulps.
+NORMD_HOST_DEVICE inline double UlpsInF32(double relative, double weight) {
+  const double of_subnormal = weight / 2 + 2;
+  const double of_y = relative * 0x1p+24;
+  return of_y > of_subnormal ? of_y : of_subnormal;
+}
+
+// Of f32 elements about zero without a bias, in pairs of floats. With f = 1 / D, hi the f32 below f, c = kPairWidening:
+//   p = x hi,  e = p - x hi (exact),  r = x up - e,  q = r w,  above = p w + q,  below = p w + (q - 2 c p w),
+// where up is f (1 + c) - hi rounded to f32 and each operation is rounded to f32; the last one of each line is fused.
+// The bounds are relative to y: up is off by 2^-47, because it is under 2^-23 f; r and q are under 1.5 * 2^-23 of their
+// product and off by 1.5 * 2^-47 each, and so is q - 2 c p w. Before they are rounded to f32, |above| is y (1 + c) but
+// for 4 * 2^-47 + kappa, and |below| is y (1 - c) but for 5.5 * 2^-47 + kappa. c is 8 * 2^-47, so that y lies between
+// them if kappa is at most 2 * 2^-47, which leaves half a 2^-47 for products of errors and a weight that is itself
+// rounded: if both round to the same f32, y does. It takes that e is exact and nothing underflows: |y| >= kLeastInPairs
+// with a |w| of at most 2^20; or x = 0, of which all of this is a zero with the sign of x w.
+inline constexpr double kPairWidening = 0x1p-44;
+inline constexpr double kLeastInPairs = 0x1p-80;
+inline constexpr double kMostWeightInPairs = 0x1p+20;
+NORMD_HOST_DEVICE inline bool PairsDecide(const RowBoundTerms& rows) { return rows.kappa_base <= 0x1p-46; }
 
 // ---- f64 elements, and those of a residual stream that is kept wide ----
 //

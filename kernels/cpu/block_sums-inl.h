@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "kernels/certificate.h"
 #include "kernels/cpu/finish-inl.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/row_sums-inl.h"
@@ -108,6 +109,48 @@ HWY_INLINE bool SumRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockS
   }
   return all;
 }
+
+#if HWY_TARGET != HWY_SCALAR  // vectors of one lane have no halves
+// The sum of the squares of n 16-bit elements: of four in f32, and of these sums in f64. See kOfRunsOfFour.
+template <typename T>
+HWY_INLINE double SumSquaresInRuns(T tag, const uint16_t* x, int64_t n) {
+  constexpr int64_t kStep = 4 * kLanesOf<float>;
+  const hn::Half<Tag<float>> half;
+  V low = Zero();
+  V high = Zero();
+  int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    const TwoVectors a = LoadTwo(tag, x + i);
+    const TwoVectors b = LoadTwo(tag, x + i + kStep / 2);
+    auto sum = Fma(a.second, a.second, hn::Mul(a.first, a.first));
+    sum = Fma(b.first, b.first, sum);
+    sum = Fma(b.second, b.second, sum);
+    low = hn::Add(low, hn::PromoteTo(d, hn::LowerHalf(half, sum)));
+    high = hn::Add(high, hn::PromoteTo(d, hn::UpperHalf(half, sum)));
+  }
+  for (; i < n; i += kLanes) {
+    const V value = LoadUpTo(tag, x + i, HWY_MIN(kLanes, n - i));
+    low = Fma(value, value, low);
+  }
+  return FoldLanes(d, hn::Add(low, high));
+}
+
+// Sums the rows in runs where their squares are large enough, and marks them.
+template <typename T>
+HWY_INLINE void SumRowsInRuns(T tag, const RowBlock& block, BlockSums* sums, uint32_t* in_runs) {
+  for (int64_t row = 0; row < block.rows; ++row) {
+    sums->second[row] =
+        SumSquaresInRuns(tag, static_cast<const uint16_t*>(block.x.data) + row * block.n, block.counted);
+    if (sums->second[row] >= kLeastSumOfRuns) {
+      *in_runs |= uint32_t{1} << row;
+    } else {
+      const PairSums sum = SumsOfRow<Statistic::kMeanSquare, false>(tag, TypeTag<double>(), block, row, 0);
+      sums->second[row] = sum.second.hi;
+    }
+  }
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
 
 // Stores the results of the first `rows` lanes, or of all lanes if there are fewer.
 HWY_INLINE void StoreResults(const FinishedLanes& finished, int64_t rows, FinishedStatistics* results) {

@@ -373,13 +373,12 @@ void NormaliseRows(const RowBlock& block, FinishedStatistics* results);
 
 // What rounding the rows of a block to the nearest value takes beside the block. Borrows.
 struct NearestRows {
-  double additions = 0;  // of a row's sums: AdditionsInRows
-  // Magnitudes of all w and b, 1 and 0 where they are absent, and of n: no element is further from the mean than the
-  // root of the count times D.
-  double largest_weight = 1, largest_bias = 0, largest_normalised = 0;
-  double bound_factor = 1;  // see NearestOptions; finite
-  // The middles of subnormal values lie elsewhere than the quick look expects; these are nearer to one than this.
-  double least_distance = 0;
+  RowBoundTerms terms;
+  QuickBounds quick;                            // in the type of the quick look, times bound_factor
+  double largest_weight = 1, largest_bias = 0;  // magnitudes; 1 and 0 where w and b are absent
+  double bound_factor = 1;                      // see NearestOptions; finite
+  // 16-bit elements about zero are summed in runs, which `quick` allows for. The results are those of sums in f64.
+  bool in_runs = false;
 
   // Is called with each element that is undecided, after its y was written; `position` is its row.
   void (*report)(void* context, const Undecided& element) = nullptr;

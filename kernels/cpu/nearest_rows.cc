@@ -15,6 +15,7 @@
 #include "kernels/cpu/elements-inl.h"
 #include "kernels/cpu/finish-inl.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/nearest_looks-inl.h"
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,22 +30,43 @@ void ApplyNearest(const NearestSpan& span);  // nearest.cc
 
 #if HWY_TARGET != HWY_SCALAR
 
-// The type that elements of T are calculated in for the quick look.
-template <typename T>
-using QuickReal = std::conditional_t<std::is_same_v<T, F32>, double, float>;
-
-// The statistics of the rows of a block and their bounds.
-struct RowBounds {
-  static constexpr int64_t kMaxRows = RowBlock::kMaxRows;
-  HWY_ALIGN double mean[kMaxRows], m2[kMaxRows], shift[kMaxRows], inverse[kMaxRows], near[kMaxRows];
-  ElementBound careful[kMaxRows];  // of ApplyNearest
-  ElementBound quick[kMaxRows];    // of the quick look: of all elements (f32), or as BoundInF32 says
-  uint32_t in_runs = 0;            // a bit for each row whose `inverse` comes from SumSquaresInRuns
-};
-
-// Sets the statistics of the rows; `near` is not 0 in rows that are settled and have a mean that Folds() is near.
+// Sets the bounds of a vector of rows, the first of which is `row`. `settled`: the rows whose statistics are what they
+// seem, and near 0 where they have a mean.
 template <Statistic kStatistic>
-HWY_INLINE void FinishRows(const RowBlock& block, BlockSums* sums, RowBounds* rows, FinishedStatistics* results) {
+HWY_INLINE void BoundRows(const NearestRows& nearest, V n, const FinishedLanes& finished, M settled, int64_t row,
+                          RowBounds* rows) {
+  constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
+  constexpr double kDoubled = 2 * kSecondOrder;
+  const RowBoundTerms& terms = nearest.terms;
+  const QuickBounds& quick = nearest.quick;
+  const V inverse = finished.statistics.inverse;
+  const auto times = [](double factor, V value) HWY_ATTR { return hn::Mul(Set(factor), value); };
+  const auto plus = [](double term, V value) HWY_ATTR { return hn::Add(Set(term), value); };
+  M decides = hn::And(settled, hn::And(hn::Gt(finished.m2, Zero()), hn::Gt(inverse, Zero())));
+  V beta = Zero();
+  V kappa = Set(terms.kappa_base);
+  V centre = Zero();
+  if constexpr (kCentred) {
+    const V q = hn::Div(hn::Mul(hn::Mul(finished.mean, finished.mean), n), finished.m2);
+    decides = hn::And(decides, hn::Le(q, Set(RowBoundTerms::kMostQ)));
+    centre = hn::Abs(hn::Mul(finished.mean, inverse));
+    kappa = hn::Add(kappa, times(terms.kappa_of_q, q));
+    beta = plus(terms.beta_base, hn::Add(times(terms.beta_of_q, q), times(terms.beta_of_centre, centre)));
+  }
+  decides = hn::And(decides, hn::Lt(kappa, Set(0x1p-30)));
+  const double factor = kDoubled * nearest.bound_factor;
+  const V of_beta = hn::Add(times(quick.of_beta, beta), times(quick.of_kappa, kappa));
+  hn::Store(times(factor * nearest.largest_weight, beta), d, rows->careful_fixed + row);
+  hn::Store(times(factor, plus(3 * kUnit, kappa)), d, rows->careful_relative + row);
+  hn::Store(plus(quick.base, hn::Add(of_beta, times(quick.of_centre, centre))), d, rows->fixed + row);
+  hn::Store(plus(quick.relative_base, times(quick.relative_of_kappa, kappa)), d, rows->relative + row);
+  hn::Store(hn::IfThenElseZero(decides, Set(1)), d, rows->decides + row);
+}
+
+// Sets the statistics and the bounds of the rows.
+template <Statistic kStatistic>
+HWY_INLINE void FinishRows(const RowBlock& block, const NearestRows& nearest, BlockSums* sums, RowBounds* rows,
+                           FinishedStatistics* results) {
   constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
   const V n = Set(static_cast<double>(block.counted));
   RepeatLastRow<kCentred>(block.rows, sums);
@@ -53,244 +75,24 @@ HWY_INLINE void FinishRows(const RowBlock& block, BlockSums* sums, RowBounds* ro
     const SumLanes of = {load(sums->shift), load(sums->first), hn::Load(d, sums->second + row)};
     const FinishedLanes finished = FinishLanes<kStatistic, double>(F32(), block.statistic, block.rule, n, of);
     if (block.wants_results) StoreResults(finished, block.rows - row, results + row);
-    M usual = finished.settled;
-    if constexpr (kCentred) usual = hn::And(usual, finished.near);
+    M settled = finished.settled;
+    if constexpr (kCentred) settled = hn::And(settled, finished.near);
     hn::Store(finished.mean, d, rows->mean + row);
-    hn::Store(finished.m2, d, rows->m2 + row);
     hn::Store(kCentred ? finished.statistics.shift : Zero(), d, rows->shift + row);
     hn::Store(finished.statistics.inverse, d, rows->inverse + row);
-    hn::Store(hn::IfThenElseZero(usual, Set(1)), d, rows->near + row);
+    BoundRows<kStatistic>(nearest, n, finished, settled, row, rows);
   }
 }
 
-// Sets the bounds of a row; false if they decide nothing.
-template <Statistic kStatistic, typename T>
-HWY_INLINE bool BoundRow(T /*tag*/, const RowBlock& block, const NearestRows& nearest, int64_t row, RowBounds* rows) {
-  constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
-  if (rows->near[row] == 0) return false;
-  FinishedStatistics finished;
-  finished.mean = rows->mean[row];
-  finished.m2 = rows->m2[row];
-  finished.statistics.inverse.hi = rows->inverse[row];
-  const auto n = static_cast<double>(block.counted);
-  const NormalisedBound bound = kCentred ? BoundOfRowAboutMean(n, nearest.additions, finished)
-                                         : BoundAboutZero(block.statistic, {nearest.additions, 0}, finished);
-  if (!bound.decides()) return false;
-  const double weight = nearest.largest_weight;
-  const double bias = nearest.largest_bias;
-  const ElementBound careful = BoundOfElements(bound, weight, 0);
-  ElementBound quick;
-  if constexpr (std::is_same_v<T, F32>) {
-    quick.fixed = BoundOfElements(bound, weight, bias).fixed + careful.relative * weight * nearest.largest_normalised;
-  } else {
-    const double of_sums = (rows->in_runs >> row & 1) != 0 ? kOfRunsOfFour : 0;
-    quick = BoundInF32(bound, of_sums, finished.mean * rows->inverse[row], weight, bias);
-  }
-  const double factor = nearest.bound_factor;
-  rows->careful[row] = {careful.fixed * factor, careful.relative * factor};
-  rows->quick[row] = {quick.fixed * factor + nearest.least_distance, quick.relative * factor};
-  return true;
-}
-
-// The middle between the two values of T that y lies between, in y's type.
+// Sums a row again, in f64; false if it was not summed in runs.
 template <typename T>
-HWY_INLINE V MiddleOf(T /*tag*/, V y) {
-  static_assert(std::is_same_v<T, F32>);
-#if HWY_TARGET == HWY_AVX3
-  return V{_mm512_castsi512_pd(_mm512_ternarylogic_epi64(_mm512_castpd_si512(y.raw), _mm512_set1_epi64(0x1FFFFFFF),
-                                                         _mm512_set1_epi64(0x10000000), 0xBA))};
-#else
-  const auto above = hn::AndNot(hn::Set(du, uint64_t{0x1FFFFFFF}), hn::BitCast(du, y));
-  return hn::BitCast(d, hn::Or(above, hn::Set(du, uint64_t{0x10000000})));
-#endif
-}
-template <typename T>
-HWY_INLINE Vector<float> MiddleOf(T /*tag*/, Vector<float> y) {
-  constexpr uint32_t kHalf = std::is_same_v<T, BF16> ? 0x8000 : 0x1000;
-  const Tag<float> floats;
-  const hn::RebindToUnsigned<Tag<float>> words;
-#if HWY_TARGET == HWY_AVX3
-  (void)words;
-  const auto low = _mm512_set1_epi32(2 * kHalf - 1);
-  const auto half = _mm512_set1_epi32(kHalf);
-  (void)floats;
-  return Vector<float>{_mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(y.raw), low, half, 0xBA))};
-#else
-  const auto above = hn::AndNot(hn::Set(words, 2 * kHalf - 1), hn::BitCast(words, y));
-  return hn::BitCast(floats, hn::Or(above, hn::Set(words, kHalf)));
-#endif
-}
-
-// The smaller of `least`, which is not negative, and |value|.
-HWY_INLINE V LeastMagnitude(V least, V value) {
-#if HWY_TARGET == HWY_AVX3
-  return V{_mm512_range_pd(least.raw, value.raw, (2 << 2) | 2)};
-#else
-  return hn::Min(least, hn::Abs(value));
-#endif
-}
-
-// The numbers of a row for the quick look, in every lane.
-template <typename Real>
-struct QuickLanes {
-  Vector<Real> inverse, centre, relative;
-  double fixed;
-  uint32_t ulps;  // the relative part of the bound in ulps of f32: v |y| is at most one
-
-  QuickLanes() = default;
-  QuickLanes(const RowBounds& rows, int64_t row) {
-    const auto set = [](double value) HWY_ATTR { return hn::Set(Tag<Real>(), static_cast<Real>(value)); };
-    inverse = set(rows.inverse[row]);
-    centre = set(-(rows.mean[row] * rows.inverse[row]));
-    relative = set(rows.quick[row].relative);
-    fixed = rows.quick[row].fixed;
-    ulps = static_cast<uint32_t>(std::ceil(HWY_MIN(rows.quick[row].relative * 0x1p+24, 0x1p+20)));
-  }
-};
-
-template <bool kCentred, typename Real>
-HWY_INLINE Vector<Real> QuickElement(const QuickLanes<Real>& lanes, Vector<Real> x, Vector<Real> w, Vector<Real> b) {
-  return Fma(kCentred ? Fma(x, lanes.inverse, lanes.centre) : hn::Mul(x, lanes.inverse), w, b);
-}
-
-// Two vectors of f32 elements: stores them, and returns the smaller of `least` and their distances from the middles.
-template <bool kCentred, typename Store>
-HWY_INLINE V QuickStep(F32 tag, const QuickLanes<double>& lanes, const float* x, float* y, const V* w, const V* b,
-                       V least, Store store) {
-  const V low = QuickElement<kCentred>(lanes, LoadAs<double>(tag, x), w[0], b[0]);
-  const V high = QuickElement<kCentred>(lanes, LoadAs<double>(tag, x + kLanes), w[1], b[1]);
-  least = LeastMagnitude(least, hn::Sub(low, MiddleOf(tag, low)));
-  least = LeastMagnitude(least, hn::Sub(high, MiddleOf(tag, high)));
-  store(hn::Combine(Tag<float>(), ToF32(high), ToF32(low)), Tag<float>(), y);
-  return least;
-}
-
-// The vectors rounded to T; those that are a middle may go either way.
-template <typename Store>
-HWY_INLINE void StoreQuick(F16 tag, TwoVectors v, uint16_t* y, Store store) {
-  const Tag<float> floats;
-  const Raw<F16, Tag<float>> raw;
-  store(Narrow(tag, floats, v.first), raw, y);
-  store(Narrow(tag, floats, v.second), raw, y + kLanesOf<float>);
-}
-template <typename Store>
-HWY_INLINE void StoreQuick(BF16, TwoVectors v, uint16_t* y, Store store) {
-  const hn::RebindToUnsigned<Tag<float>> words;
-  const auto half = hn::Set(words, 0x8000u);
-  const auto even = hn::ShiftRight<16>(hn::Add(hn::BitCast(words, v.first), half));
-  const auto odd = hn::And(hn::Add(hn::BitCast(words, v.second), half), hn::Set(words, 0xFFFF0000u));
-  const hn::Repartition<uint16_t, Tag<float>> raw;
-  store(hn::BitCast(raw, hn::Or(even, odd)), raw, y);
-}
-
-// The same for two vectors of 16-bit elements. The distances are those that exceed the relative part of the bound.
-template <bool kCentred, typename T, typename Store>
-HWY_INLINE Vector<float> QuickStep(T tag, const QuickLanes<float>& lanes, const uint16_t* x, uint16_t* y,
-                                   const Vector<float>* w, const Vector<float>* b, Vector<float> least, Store store) {
-  const TwoVectors of = LoadTwo(tag, x);
-  const TwoVectors results = {QuickElement<kCentred>(lanes, of.first, w[0], b[0]),
-                              QuickElement<kCentred>(lanes, of.second, w[1], b[1])};
-  const auto margin = [&](Vector<float> value) HWY_ATTR {
-    const auto distance = hn::Abs(hn::Sub(value, MiddleOf(tag, value)));
-    return NegatedFma(hn::Abs(value), lanes.relative, distance);
-  };
-  least = hn::Min(least, hn::Min(margin(results.first), margin(results.second)));
-  StoreQuick(tag, results, y, store);
-  return least;
-}
-
-// The same for bf16 with a bound that is a part of |y| alone. Half an ulp of bf16 and the bound are added to y, and the
-// upper halves of the sums are the elements unless a lower half is less than twice the bound. `least` is the least
-// lower half, or less in place of an element under 2^-104, but not 0: its own product may have been subnormal.
-HWY_INLINE Vector<float> RelativeStep(BF16 tag, const QuickLanes<float>& lanes, const uint16_t* x, uint16_t* y,
-                                      const Vector<float>* w, Vector<float> least) {
-  const hn::RebindToUnsigned<Tag<float>> words;
-  const hn::Repartition<uint16_t, Tag<float>> halves;
-  const auto addend = hn::Set(words, 0x8000u + lanes.ulps);
-  const auto upper = hn::Set(words, 0xFFFF0000u);
-  const TwoVectors of = LoadTwo(tag, x);
-  const auto even = hn::Add(hn::BitCast(words, hn::Mul(hn::Mul(of.first, lanes.inverse), w[0])), addend);
-  const auto odd = hn::Add(hn::BitCast(words, hn::Mul(hn::Mul(of.second, lanes.inverse), w[1])), addend);
-  const auto rounded = hn::BitCast(halves, hn::Or(hn::ShiftRight<16>(even), hn::And(odd, upper)));
-  hn::StoreU(rounded, halves, y);
-  const auto lower = hn::BitCast(halves, hn::Or(hn::AndNot(upper, even), hn::ShiftLeft<16>(odd)));
-  const auto magnitude = hn::ShiftRight<9>(hn::Sub(hn::Add(rounded, rounded), hn::Set(halves, uint16_t{1})));
-  return hn::BitCast(Tag<float>(), hn::Min(hn::BitCast(halves, least), hn::Min(lower, magnitude)));
-}
-// The most that RelativeStep takes: 2^-104 has the magnitude 11.
-inline constexpr uint32_t kMostUlps = 5;
-
-// True if `least` of RelativeStep shows that an element may lie near a middle.
-HWY_INLINE bool IsNearRelative(const QuickLanes<float>& lanes, Vector<float> least) {
-  const hn::Repartition<uint16_t, Tag<float>> halves;
-  const auto limit = hn::Set(halves, static_cast<uint16_t>(2 * lanes.ulps + 1));
-  const auto values = hn::BitCast(halves, least);
-  return !hn::AllTrue(halves, hn::Eq(hn::Max(values, limit), values));
-}
-
-// The weights or the biases of a row, for steps of two vectors.
-template <typename Real>
-using QuickParameter = RowParameter<Real, 2>;
-
-// Two vectors of w or b, in the order of LoadTwo.
-HWY_INLINE void LoadTwoParameters(F32, const double* values, V* two) {
-  two[0] = hn::LoadU(d, values);
-  two[1] = hn::LoadU(d, values + kLanes);
-}
-template <typename T>
-HWY_INLINE void LoadTwoParameters(T tag, const float* values, Vector<float>* two) {
-  const TwoVectors loaded = LoadTwoFor(tag, values);
-  two[0] = loaded.first;
-  two[1] = loaded.second;
-}
-
-// The sum of the squares of n 16-bit elements: of four in f32, and of these sums in f64. See kOfRunsOfFour.
-template <typename T>
-HWY_INLINE double SumSquaresInRuns(T tag, const uint16_t* x, int64_t n) {
-  constexpr int64_t kStep = 4 * kLanesOf<float>;
-  const hn::Half<Tag<float>> half;
-  V low = Zero();
-  V high = Zero();
-  int64_t i = 0;
-  for (; i + kStep <= n; i += kStep) {
-    const TwoVectors a = LoadTwo(tag, x + i);
-    const TwoVectors b = LoadTwo(tag, x + i + kStep / 2);
-    auto sum = Fma(a.second, a.second, hn::Mul(a.first, a.first));
-    sum = Fma(b.first, b.first, sum);
-    sum = Fma(b.second, b.second, sum);
-    low = hn::Add(low, hn::PromoteTo(d, hn::LowerHalf(half, sum)));
-    high = hn::Add(high, hn::PromoteTo(d, hn::UpperHalf(half, sum)));
-  }
-  for (; i < n; i += kLanes) {
-    const V value = LoadUpTo(tag, x + i, HWY_MIN(kLanes, n - i));
-    low = Fma(value, value, low);
-  }
-  return FoldLanes(d, hn::Add(low, high));
-}
-
-// Sums the rows in runs where their squares are large enough, and marks them.
-template <typename T>
-HWY_INLINE void SumRowsInRuns(T tag, const RowBlock& block, BlockSums* sums, uint32_t* in_runs) {
-  for (int64_t row = 0; row < block.rows; ++row) {
-    sums->second[row] =
-        SumSquaresInRuns(tag, static_cast<const uint16_t*>(block.x.data) + row * block.n, block.counted);
-    if (sums->second[row] >= kLeastSumOfRuns) {
-      *in_runs |= uint32_t{1} << row;
-    } else {
-      const PairSums sum = SumsOfRow<Statistic::kMeanSquare, false>(tag, TypeTag<double>(), block, row, 0);
-      sums->second[row] = sum.second.hi;
-    }
-  }
-}
-
-// Sums a row again, in f64, if it was summed in runs.
-template <typename T>
-HWY_NOINLINE void SumAgain(T tag, const RowBlock& block, int64_t row, RowBounds* rows) {
-  if ((rows->in_runs >> row & 1) == 0) return;
+HWY_NOINLINE bool SumAgain(T tag, const RowBlock& block, int64_t row, RowBounds* rows) {
+  if ((rows->in_runs >> row & 1) == 0) return false;
   rows->in_runs &= ~(uint32_t{1} << row);
   const PairSums sum = SumsOfRow<Statistic::kMeanSquare, false>(tag, TypeTag<double>(), block, row, 0);
   const auto n = static_cast<double>(block.counted);
   rows->inverse[row] = FinishNarrow(block.statistic, block.rule, sum, n, 0, Precision::kExact).statistics.inverse.hi;
+  return true;
 }
 
 // What LookCarefully does with elements that are undecided.
@@ -308,8 +110,8 @@ HWY_NOINLINE void LookCarefully(T tag, const RowBlock& block, const NearestRows&
                                 int64_t begin, int64_t end) {
   CarefulContext context = {&nearest, row, begin, (rows.in_runs >> row & 1) != 0, false};
   const double doubled = block.parameters.bias == nullptr ? 1 : 2;
-  const ElementBound of_runs = {0, doubled * kRelativeOfRuns * nearest.bound_factor};
-  const ElementBound& bound = context.is_trial ? of_runs : rows.careful[row];
+  ElementBound bound = {rows.careful_fixed[row], rows.careful_relative[row]};
+  if (context.is_trial) bound = {0, doubled * kRelativeOfRuns * nearest.bound_factor};
   const int64_t at = row * block.n + begin;
   NearestSpan span;
   span.x = block.x.At(at);
@@ -339,121 +141,187 @@ HWY_NOINLINE void LookCarefully(T tag, const RowBlock& block, const NearestRows&
   LookCarefully<kStatistic>(tag, block, nearest, rows, row, begin, end);
 }
 
-// The elements of a row that one quick look covers: four steps of f32, and one of 16-bit types, of which more elements
-// lie near a middle; two if the bound is a part of |y| alone.
-template <typename T>
-inline constexpr int64_t kLookElements = (std::is_same_v<T, F32> ? 8 : 2) * kLanesOf<QuickReal<T>>;
+// y in 24 bits, of which the last is set if anything was cut off: rounding that to a type of fewer bits rounds y once.
+// REQUIRES: |y| is a normal f32, or 0.
+HWY_INLINE hn::Vec<DF> CutToF32(V y) {
+  const auto low = hn::Set(du, uint64_t{0x1FFFFFFF});
+  const auto bits = hn::BitCast(du, y);
+  const auto is_cut = hn::And(hn::Add(hn::And(bits, low), low), hn::Set(du, uint64_t{0x20000000}));
+  return ToF32(hn::BitCast(d, hn::Or(hn::AndNot(low, bits), is_cut)));
+}
+
+// A second look, in f64, at a step of 16-bit elements, which settles nearly all that the quick look leaves in a tenth
+// of the time of a careful one. False, with y not written to its end, if an element lies near a middle even so.
+template <Statistic kStatistic, typename T>
+HWY_NOINLINE bool LookInF64(T tag, const RowBlock& block, const NearestRows& nearest, const RowBounds& rows,
+                            int64_t row, int64_t begin, int64_t end) {
+  constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
+  constexpr uint64_t kCut = (uint64_t{1} << (std::is_same_v<T, BF16> ? 45 : 42)) - 1;
+  constexpr double kLeastNormal = std::is_same_v<T, BF16> ? 0x1p-126 : 0x1p-14;
+  const auto* const x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
+  auto* const y = static_cast<typename T::Storage*>(block.y) + row * block.n;
+  const RowParameter<double> w(block.parameters.weight, block.per_element, 1);
+  const RowParameter<double> b(block.parameters.bias, block.per_element, -0.0);
+  const V inverse = Set(rows.inverse[row]);
+  const V centre = Set(-(rows.mean[row] * rows.inverse[row]));
+  const double of_runs = (rows.in_runs >> row & 1) != 0 ? 2 * kRelativeOfRuns * nearest.bound_factor : 0;
+  const double of_y = rows.careful_relative[row] + of_runs;
+  const V fixed = Set(rows.careful_fixed[row] + of_y * nearest.largest_bias);
+  const V relative = Set(of_y + 0x1p-50);
+  for (int64_t i = begin; i < end; i += kLanes) {
+    const V value = LoadAs<double>(tag, x + i);
+    const V n = kCentred ? Fma(value, inverse, centre) : hn::Mul(value, inverse);
+    const V result = Fma(n, ParametersAt(w.values, w.step, i), ParametersAt(b.values, b.step, i));
+    const auto below = hn::AndNot(hn::Set(du, kCut), hn::BitCast(du, result));
+    const V middle = hn::BitCast(d, hn::Or(below, hn::Set(du, (kCut + 1) / 2)));
+    const V magnitude = hn::Abs(result);
+    const M is_far = hn::Gt(hn::Abs(hn::Sub(result, middle)), Fma(magnitude, relative, fixed));
+    if (!hn::AllTrue(d, hn::And(is_far, hn::Ge(magnitude, Set(kLeastNormal))))) return false;
+    hn::StoreU(Narrow(tag, df, CutToF32(result)), Raw<T, DF>(), y + i);
+  }
+  return true;
+}
+
+// The weights or the biases of a row, for steps of two vectors.
+template <typename Real>
+using QuickParameter = RowParameter<Real, 2>;
 
 // Applies kRows adjacent rows from element `begin` on, `count` of them in whole steps, and returns a bit for each row
 // in which an element may lie near a middle. Copies what the loop reads, so that the compiler knows that a store to y
-// does not change it. kAhead says whether anything is fetched ahead; kRelative: by RelativeStep, which streams nothing.
-template <int kRows, bool kCentred, bool kAhead, bool kRelative, typename T, typename Store>
-HWY_INLINE unsigned LookQuickly(T tag, const RowTask<T>& task, const QuickLanes<QuickReal<T>>* of_rows, int64_t begin,
-                                int64_t count, const QuickParameter<QuickReal<T>>& w,
-                                const QuickParameter<QuickReal<T>>& b, Store store) {
-  using Real = QuickReal<T>;
-  constexpr int64_t kStep = 2 * kLanesOf<Real>;
-  constexpr int64_t kLine = kLineElements<typename T::Storage>;
-  const Tag<Real> real;
+// does not change it. kAhead says whether anything is fetched ahead.
+template <typename Way, int kRows, bool kAhead, typename Store>
+HWY_INLINE unsigned LookQuickly(const RowTask<typename Way::T>& task, const typename Way::Row* of_rows, int64_t begin,
+                                int64_t count, const QuickParameter<typename Way::Real>& w,
+                                const QuickParameter<typename Way::Real>& b, Store store) {
+  using Real = typename Way::Real;
+  constexpr int64_t kStep = Way::kStep;
+  constexpr int64_t kLine = kLineElements<typename Way::T::Storage>;
   const int64_t row_elements = task.n;
   const Caching caching = task.caching;
-  const auto* x = task.x + begin;
-  auto* y = task.y + begin;
+  const auto* const x = task.x + begin;
+  auto* const y = task.y + begin;
   const int64_t weight_step = w.step * kStep;
   const int64_t bias_step = b.step * kStep;
-  const Real* weights = w.values + w.step * begin;
+  const Real* const first_weights = w.values + w.step * begin;
+  const Real* weights = first_weights;
   const Real* biases = b.values + b.step * begin;
-  const QuickLanes<Real> first = of_rows[0];
-  const QuickLanes<Real> second = of_rows[kRows - 1];
-  Vector<Real> least = hn::Set(real, std::numeric_limits<Real>::infinity());
-  if constexpr (kRelative) {
-    const hn::RebindToUnsigned<Tag<Real>> words;
-    least = hn::BitCast(real, hn::Set(words, 0xFFFFFFFFu));
-  }
-  Vector<Real> second_least = least;
+  const typename Way::Row first = of_rows[0];
+  const typename Way::Row second = of_rows[kRows - 1];
+  typename Way::Seen of_first, of_second;
   for (int64_t i = 0; i < count; i += kStep) {
-    Vector<Real> weight[2], bias[2];
-    LoadTwoParameters(tag, weights, weight);
-    LoadTwoParameters(tag, biases, bias);
+    const typename Way::Affine affine(weights, biases);
     weights += weight_step;
     biases += bias_step;
     if (kAhead && i % kLine < kStep) {
       FetchAhead(x + i, y + i, caching.prefetch, caching.stream);
       if (kRows == 2) FetchAhead(x + row_elements + i, y + row_elements + i, caching.prefetch, caching.stream);
     }
-    if constexpr (kRelative) {
-      least = RelativeStep(tag, first, x + i, y + i, weight, least);
-      if (kRows == 2) {
-        second_least = RelativeStep(tag, second, x + row_elements + i, y + row_elements + i, weight, second_least);
-      }
-      continue;
-    } else {
-      least = QuickStep<kCentred>(tag, first, x + i, y + i, weight, bias, least, store);
-    }
+    // Both rows are loaded before either is stored: a load waits for a store to an address that is the same but for a
+    // multiple of 4 KiB.
+    const auto of_row = Way::Step(first, x + i, affine, &of_first);
     if constexpr (kRows == 2) {
-      second_least = QuickStep<kCentred>(tag, second, x + row_elements + i, y + row_elements + i, weight, bias,
-                                         second_least, store);
+      const auto of_next = Way::Step(second, x + row_elements + i, affine, &of_second);
+      Way::Write(of_next, y + row_elements + i, store);
+    }
+    Way::Write(of_row, y + i, store);
+  }
+  const Tag<float> floats;
+  auto are_far = Way::AreFar(first, of_first);
+  if (kRows == 2) are_far = hn::And(are_far, Way::AreFar(second, of_second));
+  if (HWY_LIKELY(hn::AllTrue(floats, are_far))) return 0;
+  const auto is_near = [&](const typename Way::Row& row, const typename Way::Seen& seen, int64_t at) HWY_ATTR {
+    if (hn::AllTrue(floats, Way::AreFar(row, seen))) return false;
+    if constexpr (Way::kAsksForZeros) {
+      return !Way::AreFarOrZero(row, seen, {x + at, count, first_weights, w.step});
+    }
+    return true;
+  };
+  return (is_near(first, of_first, 0) ? 1u : 0u) | (kRows == 2 && is_near(second, of_second, row_elements) ? 2u : 0u);
+}
+
+// Applies kRows adjacent rows from element `begin` on in one way, and calls carefully(rows, begin, end) for what is
+// left: the steps in which an element may lie near a middle, and the elements after the last whole step.
+template <typename Way, int kRows, typename Careful, typename Store>
+HWY_INLINE void Sweep(const RowTask<typename Way::T>& task, const cpu::Parameters& parameters, const RowBounds& rows,
+                      int64_t row, int64_t begin, Careful carefully, Store store) {
+  using Real = typename Way::Real;
+  const QuickParameter<Real> w(WeightOf<Real>(parameters), task.per_element, 1);
+  const QuickParameter<Real> b(BiasOf<Real>(parameters), task.per_element, static_cast<Real>(-0.0));
+  typename Way::Row of_rows[kRows];
+  for (int r = 0; r < kRows; ++r) of_rows[r] = typename Way::Row(rows, row + r);
+  const int64_t whole = begin + (task.n - begin) / Way::kStep * Way::kStep;
+  for (int64_t i = begin; i < whole; i += Way::kLook) {
+    const int64_t count = HWY_MIN(Way::kLook, whole - i);
+    const unsigned near = task.caching.prefetch == 0
+                              ? LookQuickly<Way, kRows, false>(task, of_rows, i, count, w, b, store)
+                              : LookQuickly<Way, kRows, true>(task, of_rows, i, count, w, b, store);
+    if (HWY_LIKELY(near == 0)) continue;
+    if constexpr (Way::kLook == Way::kStep) {
+      carefully(near, i, i + count);
+      continue;
+    }
+    for (int64_t step = i; step < i + count; step += Way::kStep) {
+      const unsigned left = LookQuickly<Way, kRows, false>(task, of_rows, step, Way::kStep, w, b, store);
+      if (left != 0) carefully(left, step, step + Way::kStep);
     }
   }
-  const auto is_near = [&](Vector<Real> distances, const QuickLanes<Real>& row) HWY_ATTR {
-    if constexpr (kRelative) return IsNearRelative(row, distances);
-    return !hn::AllTrue(real, hn::Gt(distances, hn::Set(real, static_cast<Real>(row.fixed))));
-  };
-  return (is_near(least, first) ? 1u : 0u) | (kRows == 2 && is_near(second_least, second) ? 2u : 0u);
+  if (whole < task.n) carefully((1u << kRows) - 1, whole, task.n);
 }
 
 // Applies kRows adjacent rows from `row` on.
 template <int kRows, Statistic kStatistic, typename T>
 HWY_INLINE void ApplyNearestRows(T tag, const RowBlock& block, const NearestRows& nearest, RowBounds& rows,
                                  int64_t row) {
-  using Real = QuickReal<T>;
   constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
-  constexpr int64_t kStep = 2 * kLanesOf<Real>;
+  using Way = std::conditional_t<std::is_same_v<T, F32>, InF64<kCentred>, InF32<kCentred, T>>;
+  const cpu::Parameters& parameters = block.parameters;
   const RowTask<T> task = {.x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n,
                            .y = static_cast<typename T::Storage*>(block.y) + row * block.n,
                            .n = block.n,
+                           .per_element = block.per_element,
                            .caching = {block.stream, block.prefetch}};
-  const QuickParameter<Real> w(WeightOf<Real>(block.parameters), block.per_element, 1);
-  const QuickParameter<Real> b(BiasOf<Real>(block.parameters), block.per_element, static_cast<Real>(-0.0));
-  QuickLanes<Real> lanes[kRows];
-  for (int r = 0; r < kRows; ++r) lanes[r] = QuickLanes<Real>(rows, row + r);
   const auto carefully = [&](unsigned which, int64_t begin, int64_t end) HWY_ATTR {
     for (int r = 0; r < kRows; ++r) {
-      if ((which >> r & 1) != 0) LookCarefully<kStatistic>(tag, block, nearest, rows, row + r, begin, end);
+      if ((which >> r & 1) == 0) continue;
+      if constexpr (!std::is_same_v<T, F32>) {
+        const auto again = [&] { return LookInF64<kStatistic>(tag, block, nearest, rows, row + r, begin, end); };
+        if ((end - begin) % kLanes == 0) {
+          if (again()) continue;
+          if (SumAgain(tag, block, row + r, &rows) && again()) continue;
+        }
+      }
+      LookCarefully<kStatistic>(tag, block, nearest, rows, row + r, begin, end);
     }
   };
-  const auto sweep = [&](int64_t begin, auto relative, auto store) HWY_ATTR {
-    constexpr bool kRelative = decltype(relative)::value;
-    const int64_t whole = begin + (block.n - begin) / kStep * kStep;
-    constexpr int64_t kLook = (kRelative ? 2 : 1) * kLookElements<T>;
-    for (int64_t i = begin; i < whole; i += kLook) {
-      const int64_t count = HWY_MIN(kLook, whole - i);
-      const unsigned near =
-          block.prefetch == 0 ? LookQuickly<kRows, kCentred, false, kRelative>(tag, task, lanes, i, count, w, b, store)
-                              : LookQuickly<kRows, kCentred, true, kRelative>(tag, task, lanes, i, count, w, b, store);
-      if (HWY_UNLIKELY(near != 0)) carefully(near, i, i + count);
-    }
-    if (whole < block.n) carefully((1u << kRows) - 1, whole, block.n);
+  const auto sweep = [&](auto way, int64_t begin, auto store) HWY_ATTR {
+    Sweep<typename decltype(way)::Type, kRows>(task, parameters, rows, row, begin, carefully, store);
   };
-  const auto store_any = [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::StoreU(v, tag_of, to); };
+  const auto in_best_way = [&](int64_t begin, auto store) HWY_ATTR {
+    if constexpr (!kCentred) {
+      const bool few = parameters.bias == nullptr && nearest.largest_weight <= kMostWeightInPairs;
+      if constexpr (std::is_same_v<T, F32>) {
+        if (few && parameters.equal_f32 && PairsDecide(nearest.terms)) {
+          return sweep(TypeTag<InPairs>(), begin, store);
+        }
+      } else {
+        const uint32_t ulps = HWY_MAX(RelativeBound::Ulps(rows, row), RelativeBound::Ulps(rows, row + kRows - 1));
+        if (few && ulps <= RelativeBound::kMostUlps) return sweep(TypeTag<Relative<T>>(), begin, store);
+      }
+    }
+    sweep(TypeTag<Way>(), begin, store);
+  };
   // Streaming stores need alignment.
   constexpr uintptr_t kBytes = 64;
   const auto misaligned = reinterpret_cast<uintptr_t>(task.y) % kBytes;
   if (kRows == 1 && block.stream && misaligned % sizeof(typename T::Storage) == 0) {
     const auto begin = static_cast<int64_t>((kBytes - misaligned) % kBytes / sizeof(typename T::Storage));
     if (begin > 0) carefully(1, 0, HWY_MIN(begin, block.n));
-    if (begin < block.n)
-      sweep(begin, std::false_type(), [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::Stream(v, tag_of, to); });
+    if (begin < block.n) {
+      in_best_way(begin, [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::Stream(v, tag_of, to); });
+    }
     return;
   }
-  if constexpr (std::is_same_v<T, BF16> && !kCentred) {
-    // Products of elements, 1 / D and a weight that is not huge are normal where y is.
-    const bool few = lanes[0].ulps <= kMostUlps && lanes[kRows - 1].ulps <= kMostUlps;
-    if (few && block.parameters.bias == nullptr && nearest.largest_weight <= 0x1p+20) {
-      return sweep(0, std::true_type(), store_any);
-    }
-  }
-  sweep(0, std::false_type(), store_any);
+  in_best_way(0, [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::StoreU(v, tag_of, to); });
 }
 
 template <Statistic kStatistic, typename T>
@@ -462,16 +330,16 @@ uint32_t NormaliseNearest(T tag, const RowBlock& block, const NearestRows& neare
   for (double& second : sums.second) second = std::numeric_limits<double>::quiet_NaN();  // of rows that are left out
   for (double& first : sums.first) first = 0;
   RowBounds rows;
-  // The results are those of sums in f64.
-  const bool in_runs = !std::is_same_v<T, F32> && kStatistic == Statistic::kMeanSquare && !block.wants_results;
+  rows.largest_weight = nearest.largest_weight;
+  rows.pair_widening = kPairWidening * nearest.bound_factor;
   if constexpr (!std::is_same_v<T, F32>) {
-    if (in_runs) SumRowsInRuns(tag, block, &sums, &rows.in_runs);
+    if (nearest.in_runs) SumRowsInRuns(tag, block, &sums, &rows.in_runs);
   }
-  if (!in_runs) SumRows<kStatistic>(tag, TypeTag<double>(), block, &sums);
-  FinishRows<kStatistic>(block, &sums, &rows, results);
+  if (!nearest.in_runs) SumRows<kStatistic>(tag, TypeTag<double>(), block, &sums);
+  FinishRows<kStatistic>(block, nearest, &sums, &rows, results);
   uint32_t done = 0;
   for (int64_t row = 0; row < block.rows; ++row) {
-    if (BoundRow<kStatistic>(tag, block, nearest, row, &rows)) done |= uint32_t{1} << row;
+    if (rows.decides[row] != 0) done |= uint32_t{1} << row;
   }
   for (int64_t row = 0; row < block.rows; ++row) {
     const uint32_t two = done >> row & 3;

@@ -115,6 +115,8 @@ Elements Widened(const Run& run, double* to) {
 // Of the values that are finite: those that are not give no element that could be rounded to the wrong side.
 double LargestMagnitude(const std::vector<double>& values, double absent) {
   if (values.empty()) return absent;
+  const Magnitude all = MeasureRow(values.data(), nullptr, static_cast<int64_t>(values.size()));
+  if (all.finite()) return all.largest();
   double largest = 0;
   for (const double value : values) {
     if (std::isfinite(value)) largest = std::max(largest, std::abs(value));

@@ -1,5 +1,6 @@
 // Whole rows to the nearest value, in blocks: the block kernel, and what it leaves.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -14,11 +15,16 @@
 namespace normd::cpu {
 namespace {
 
-// A block of rows whose x is not y.
+// A block of rows whose x is not y, and then the next one.
 class NearestBlock {
  public:
-  // `run` has the x of the rows; the first of them is group `begin`.
-  NearestBlock(const Run& run, int64_t begin) : run_(run), begin_(begin) {}
+  explicit NearestBlock(const Run& run) : run_(run) {}
+
+  // Goes on to the block whose first row is group `begin`, the x of which the run has by now.
+  void Start(int64_t begin) {
+    begin_ = begin;
+    for (; asked_ != 0; asked_ &= asked_ - 1) rows_[std::countr_zero(asked_)].reset();
+  }
 
   // Decides an element of the block.
   void Decide(const Undecided& element) {
@@ -53,6 +59,7 @@ class NearestBlock {
   Row& At(int64_t row) {
     std::unique_ptr<Row>& made = rows_[row];
     if (made == nullptr) made = std::make_unique<Row>(run_, begin_ + row);
+    asked_ |= uint32_t{1} << row;
     return *made;
   }
 
@@ -67,34 +74,35 @@ class NearestBlock {
   }
 
   const Run& run_;
-  const int64_t begin_;
+  int64_t begin_ = 0;
+  uint32_t asked_ = 0;                             // a bit for each row that is made
   std::unique_ptr<Row> rows_[RowBlock::kMaxRows];  // made when an element first asks
 };
 
-// |y| below the least normal value is nearer than this to the middle that the quick look compares it with.
-double LeastDistance(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      return 0x1p-25;
-    case DType::kBF16:
-      return 0x1p-134;
-    case DType::kF32:
-    case DType::kF64:
-      break;
+QuickBounds Times(QuickBounds bounds, double factor) {
+  for (double* term : {&bounds.base, &bounds.of_beta, &bounds.of_kappa, &bounds.of_centre, &bounds.relative_base,
+                       &bounds.relative_of_kappa}) {
+    *term *= factor;
   }
-  return 0x1p-150;
+  return bounds;
 }
 
 NearestRows NearestRowsOf(const Run& run) {
   const NormPlan& plan = run.plan;
-  const auto n = static_cast<double>(plan.reduce1);
+  const bool centred = plan.statistic == Statistic::kMeanVariance;
+  const double additions = AdditionsInRows(1, plan.reduce1);
+  const double weight = run.largest_weight;
+  const double bias = run.largest_bias;
   NearestRows rows;
-  rows.additions = AdditionsInRows(1, plan.reduce1);
-  rows.largest_weight = run.largest_weight;
-  rows.largest_bias = run.largest_bias;
-  rows.largest_normalised = std::sqrt(n) * kSecondOrder;
+  rows.terms = centred ? TermsOfRowsAboutMean(additions) : TermsOfRowsAboutZero(plan.statistic, additions);
+  rows.largest_weight = weight;
+  rows.largest_bias = bias;
   rows.bound_factor = run.nearest.bound_factor;
-  rows.least_distance = LeastDistance(plan.dtype);
+  const bool squares = plan.statistic == Statistic::kMeanSquare || plan.statistic == Statistic::kSumSquares;
+  rows.in_runs = run.is_16bit() && squares && !run.StoresGroups();
+  const QuickBounds quick = run.is_16bit() ? QuickBoundsInF32(rows.in_runs ? kOfRunsOfFour : 0, weight, bias)
+                                           : QuickBoundsInF64(weight, bias);
+  rows.quick = Times(quick, rows.bound_factor);
   rows.report = [](void* context, const Undecided& element) { static_cast<NearestBlock*>(context)->Decide(element); };
   return rows;
 }
@@ -109,19 +117,20 @@ void RunNearestRows(const Run& run, RowBlock block, GroupRange groups,
   std::unique_ptr<std::byte[]> copy;  // of a block's x, where y is x
   if (run.x.data == run.y) copy = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * row_bytes));
   FinishedStatistics results[RowBlock::kMaxRows];
+  Run part = run;
+  NearestBlock undecided(part);
+  nearest.context = &undecided;
   for (int64_t begin = groups.begin; begin < groups.end; begin += block.rows) {
     block.rows = std::min(rows, groups.end - begin);
     block.x = run.X(begin * block.n);
     block.y = static_cast<char*>(run.y) + begin * row_bytes;
-    Run part = run;
     if (copy != nullptr) {
       std::memcpy(copy.get(), block.x.data, static_cast<size_t>(block.rows * row_bytes));
       part.x.data = block.x.data = copy.get();
       part.given_x = part.x;
       part.x_begin = begin * block.n;
     }
-    NearestBlock undecided(part, begin);
-    nearest.context = &undecided;
+    undecided.Start(begin);
     const uint32_t done = NormaliseRowsToNearest(block, nearest, results);
     for (int64_t row = 0; row < block.rows; ++row) {
       if ((done >> row & 1) == 0) {

@@ -13,6 +13,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/targets.h"
 #include "tests/kernels/call.h"
+#include "tests/support/boundary_rows.h"
 #include "tests/support/constants.h"
 #include "tests/support/random.h"
 #include "tests/support/run_case.h"
@@ -45,7 +46,8 @@ std::string YInPlace(Backend& backend, const cases::Call& call) {
   return both;
 }
 
-// Rows of many kinds: usual, tiny, large, far from 0, equal, zeros, whole numbers.
+// Rows of many kinds: usual, tiny, large, far from 0, equal, zeros, whole numbers; with zeros of both signs, and with
+// elements so small beside the others that their y underflows.
 cases::Values RowsOfManyKinds(int64_t rows, int64_t n, Random* random) {
   constexpr double kRowScales[] = {1, 1, 1, 0x1p-12, 0x1p-20, 0x1p+9, 0};
   cases::Values values;
@@ -54,7 +56,9 @@ cases::Values RowsOfManyKinds(int64_t rows, int64_t n, Random* random) {
     const double offset = row % 5 == 4 ? 40 : 0.2;
     const bool is_whole = row % 4 == 3;
     for (int64_t i = 0; i < n; ++i) {
-      const double value = random->Normal() + offset;
+      double value = random->Normal() + offset;
+      if (row % 6 == 1 && value < 0.5) value = i % 2 == 0 ? 0.0 : -0.0;
+      if (row % 6 == 5 && i % 5 == 3) value *= i % 2 == 0 ? 0x1p-120 : 0x1p-131;
       values.push_back((is_whole ? std::round(value) : value) * scale);
     }
   }
@@ -76,7 +80,11 @@ std::vector<cases::Call> CallsOf(const NormSpec& spec, DType dtype, int64_t n) {
   weighted.Weight(Numbers(n, 0.5, 2, &random));
   cases::Call affine = weighted;
   affine.Bias(Numbers(n, -1, 1, &random));
-  return {bare, weighted, affine};
+  cases::Values some = Numbers(n, -30, 30, &random);  // zeros of both signs among them
+  for (size_t i = 0; i < some.size(); i += 9) some[i] = i % 2 == 0 ? 0.0 : -0.0;
+  cases::Call pruned = bare;
+  pruned.Weight(some);
+  return {bare, weighted, affine, pruned};
 }
 
 class NearestRowsTest : public testing::TestWithParam<DType> {};
@@ -163,6 +171,22 @@ TEST_P(NearestRowsTest, AreDecidedAtTheMiddles) {
     }
     EXPECT_GT(wrong_rows, 0) << "centred: " << centred;
   }
+}
+
+// The same for rows about zero without a bias, which are calculated in pairs of floats.
+TEST(NearestPairsTest, AreDecidedAtTheMiddles) {
+  const std::unique_ptr<Backend> slow = BackendOfNearestRows(kInf);
+  const std::unique_ptr<Backend> usual = BackendOfNearestRows(1);
+  const std::unique_ptr<Backend> canary = BackendOfNearestRows(0x1p-6);
+  int wrong_rows = 0;
+  for (const BoundaryRow& row : BoundaryRows(1)) {
+    const bool in_pairs = row.c.dtype == DType::kF32 && row.c.spec.method() == Method::kRmsNorm && !row.c.bias;
+    if (!in_pairs) continue;
+    const std::string want = RunCase(*slow, row.c, row.data)->y;
+    EXPECT_TRUE(RunCase(*usual, row.c, row.data)->y == want) << row.Name();
+    wrong_rows += RunCase(*canary, row.c, row.data)->y == want ? 0 : 1;
+  }
+  EXPECT_GT(wrong_rows, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, NearestRowsTest, testing::Values(DType::kF32, DType::kF16, DType::kBF16),
