@@ -540,7 +540,8 @@ class ColumnTile {
     for (int64_t i = 0; i < block.positions * block.columns; ++i) {
       const int64_t column = i % block.columns;
       PowerTerms(block.x.At(i / block.columns * block.stride + column), 1,
-                 {block.scale[column], block.shift[column], run_.rule.p}, high.data() + i, low.data() + i);
+                 {block.scale[column], block.shift[column], run_.rule.p, run_.nearest.on}, high.data() + i,
+                 low.data() + i);
     }
     ReduceColumnBlock(Statistic::kAbsSum,
                       {.x = {DType::kF64, high.data(), low.data()},
@@ -579,7 +580,11 @@ class ColumnTile {
         SetShift(group, 0);
         total = NonFiniteSums(plan_.statistic, magnitudes_[i]);
       }
-      if (run_.nearest.on) summed_about_[i] = shift_[static_cast<size_t>(c)] / scale_[static_cast<size_t>(c)];
+      if (run_.nearest.on) {
+        const double scale = scale_[static_cast<size_t>(c)];
+        summed_about_[i] = shift_[static_cast<size_t>(c)] / scale;
+        sums_to_zero_[i] = total.second.hi == 0 && !magnitudes_.empty() && SquaresShow(magnitudes_[i], scale);
+      }
       results_[i] = run_.Finish(plan_.statistic, total, run_.counted, shift_[static_cast<size_t>(c)],
                                 scale_[static_cast<size_t>(c)], Precision::kExact);
     }

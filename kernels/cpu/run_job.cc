@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kernels/cpu/run.h"
+#include "kernels/slow_road/formula.h"
+#include "kernels/slow_road/whole_power.h"
 #include "kernels/summation_order.h"
 
 namespace normd::cpu {
@@ -122,18 +124,22 @@ double LargestMagnitude(const std::vector<double>& values, double absent) {
   return largest;
 }
 
-// True if the kernels can round y to the nearest value. They cannot for PowerNorm and for LpNorm of other orders than
-// 1, 2 and infinity.
+// True if y is rounded to the nearest value: not for LpNorm of an order that no integers of fixed size decide.
 bool RoundsToNearest(const Run& run) {
   const NormPlan& plan = run.plan;
-  return plan.precision == Precision::kExact && plan.power_groups == 0 && plan.statistic != Statistic::kPowerSum;
+  if (plan.precision != Precision::kExact) return false;
+  if (plan.statistic != Statistic::kPowerSum) return true;
+  const Job& job = run.job;
+  const bool keeps = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
+  const bool is_f64 = plan.dtype == DType::kF64 || (keeps && job.residual.dtype == DType::kF64);
+  return plan.p == std::floor(plan.p) && plan.p <= slow_road::LargestWholeOrder(is_f64, keeps);
 }
 
 void RunPattern(Run& run) {
   if (run.x.data == nullptr) {
     RunScatteredRows(run);
   } else if (run.plan.power_groups > 0) {
-    RunPowerNorm(run);
+    run.nearest.on ? RunNearestPowerNorm(run) : RunPowerNorm(run);
   } else if (run.plan.pattern == Pattern::kRows) {
     RunRows(run);
   } else {
@@ -186,6 +192,12 @@ void Run::Fold(PairSums* parts, int64_t n, int64_t stride) const {
   }
 }
 
+// (|x| / largest)^p. Elements that are nothing beside the largest are 0, as in PowerTerm.
+static DoublePair WholeTerm(DoublePair x, const PowerScale& by) {
+  const DoublePair ratio = Divide(x.hi < 0 ? Negate(x) : x, by.largest);
+  return ratio.hi < 0x1p-160 ? DoublePair{} : slow_road::WholePower(ratio, static_cast<int>(by.p));
+}
+
 void PowerTerms(const Elements& x, int64_t n, const PowerScale& by, double* high, double* low) {
   const auto* const data = static_cast<const char*>(x.data);
   const bool has_terms = by.largest > 0 && std::isfinite(by.largest);
@@ -193,7 +205,9 @@ void PowerTerms(const Elements& x, int64_t n, const PowerScale& by, double* high
     double element = 0;
     std::memcpy(&element, data + i * SizeOf(DType::kF64), sizeof(element));  // any alignment
     const DoublePair value = {element * by.scale, x.lo == nullptr ? 0 : x.lo[i] * by.scale};
-    const DoublePair term = has_terms ? PowerTerm(value, by.largest, by.p) : DoublePair{};
+    const DoublePair term = !has_terms       ? DoublePair{}
+                            : by.by_products ? WholeTerm(value, by)
+                                             : PowerTerm(value, by.largest, by.p);
     high[i] = term.hi;
     low[i] = term.lo;
   }
@@ -208,6 +222,10 @@ FinishedStatistics Run::Given(int64_t k1) const {
 FinishedStatistics Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
                                Precision precision) const {
   const auto n = static_cast<double>(count);
+  if (nearest.on && statistic == Statistic::kPowerSum && std::isfinite(shift)) {
+    const DoublePair norm = Multiply({shift, 0}, slow_road::WholeRoot(sums.second, static_cast<int>(rule.p)));
+    return FinishWide(Statistic::kAbsSum, rule, {.first = {}, .second = norm}, n, 0, scale);
+  }
   return wide() ? FinishWide(statistic, rule, sums, n, shift, scale)
                 : FinishNarrow(statistic, rule, sums, n, shift, precision);
 }

@@ -129,8 +129,10 @@ class RowGroup {
       const PairSums total = sums_about(Precision::kExact, shift, scale);
       return run_.Finish(plan_.statistic, total, run_.counted, shift, scale, Precision::kExact);
     };
-    const FinishedStatistics result = finish(first_shift(Precision::kExact) * scale);
-    return result.shift_too_far ? finish(result.better_shift) : result;
+    FinishedStatistics result = finish(first_shift(Precision::kExact) * scale);
+    if (result.shift_too_far) result = finish(result.better_shift);
+    sums_to_zero_ = sums_to_zero_ && SquaresShow(magnitude, scale);
+    return result;
   }
 
   // A function that calls its argument for ranges of chunks, on this thread or on the threads of the pool.
@@ -146,7 +148,8 @@ class RowGroup {
         const order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, i);
         for (int64_t s = 0; s < chunk.segments; ++s) {
           PowerTerms(rows.x.At((chunk.segment + s) * rows.stride + chunk.at), chunk.length,
-                     {scale, largest, run_.rule.p}, high.data() + s * chunk.length, low.data() + s * chunk.length);
+                     {scale, largest, run_.rule.p, run_.nearest.on}, high.data() + s * chunk.length,
+                     low.data() + s * chunk.length);
         }
         const RowChunks terms = {.x = {DType::kF64, high.data(), low.data()},
                                  .n = chunk.length,
