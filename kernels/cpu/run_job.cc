@@ -93,6 +93,7 @@ class ResidualStream {
       const ResidualSum sum = {x.At(begin), r.At(begin), job.residual_scale, n};
       if (!keep_wide) return AddResidualRounded(sum, h);
       AddResidualWide(sum, hi + begin, lo == nullptr ? nullptr : lo + begin);
+      if (run.nearest.on && lo != nullptr && MayOverflow(sum)) FindLostParts(sum, hi + begin, lo + begin);
       if (h == nullptr) return;
       if (run.nearest.on) return AddResidualRounded(sum, h);
       ConvertFromF64(hi + begin, n, plan.dtype, h);  // the wide stream, rounded once more
@@ -103,6 +104,24 @@ class ResidualStream {
   const Elements& stream() const { return stream_; }
 
  private:
+  // True if scale * r may be beyond the range of f64.
+  static bool MayOverflow(const ResidualSum& sum) {
+    return std::abs(sum.scale) > (sum.r.dtype == DType::kF64 ? 1 : 0x1p+895);
+  }
+
+  // Sets the low parts of sums that are f64 although scale * r is none: AddResidualWide, which has no such pair, leaves
+  // them out.
+  static void FindLostParts(const ResidualSum& sum, const double* hi, double* lo) {
+    for (int64_t i = 0; i < sum.n; ++i) {
+      double x = 0, r = 0;
+      ConvertToF64(sum.x.At(i), 1, &x);
+      ConvertToF64(sum.r.At(i), 1, &r);
+      if (std::isfinite(sum.scale * r) || !std::isfinite(r) || !std::isfinite(hi[i])) continue;
+      const DoublePair h = Add({x / 16, 0}, TwoProduct(sum.scale / 16, r));
+      lo[i] = (h.hi - hi[i] / 16 + h.lo) * 16;
+    }
+  }
+
   std::unique_ptr<char[]> rounded_, hi_, lo_;
   Elements stream_;
 };

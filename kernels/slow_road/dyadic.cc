@@ -179,6 +179,7 @@ Dyadic Square(const Dyadic& a) {
 
 Dyadic Power(const Dyadic& a, int exponent) {
   if (exponent == 1) return a;
+  if (exponent == 2) return Square(a);
   const Dyadic half = Power(a, exponent / 2);
   return exponent % 2 == 0 ? Square(half) : Square(half) * a;
 }

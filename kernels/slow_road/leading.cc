@@ -84,6 +84,7 @@ void Leading::Normalise() {
 }
 
 Leading Leading::DividedBy(uint64_t divisor) const {
+  if (std::has_single_bit(divisor)) return TimesPowerOfTwo(-std::countr_zero(divisor));
   Leading quotient = *this;
   Wide rest = 0;
   for (int i = kWords - 1; i >= 0; --i) {
@@ -169,7 +170,7 @@ Leading InverseRoot(const Leading& v, int order) {
     Leading power = v;
     for (int i = 0; i < order; ++i) power = power * inverse;
     const Leading correction = inverse * (one - power);
-    inverse = inverse + (order == 1 ? correction : correction.DividedBy(static_cast<uint64_t>(order)));
+    inverse = inverse + correction.DividedBy(static_cast<uint64_t>(order));
   }
   return inverse;
 }

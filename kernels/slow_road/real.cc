@@ -55,7 +55,7 @@ class Rounding {
     const Dyadic u = divisor_.r().sign() == 0 ? a_ : a_ + Times(b_, divisor_.r());
     const Leading root = Leading(b_) * divisor_.root();
     if (u.sign() * root.sign() >= 0) return Relative((Leading(u) + root) * divisor_.inverse());
-    const Dyadic product = Times(PowerOf(u), divisor_.k()) - Times(PowerOf(b_), divisor_.q());
+    const Dyadic product = TimesK(PowerOf(u)) - Times(PowerOf(b_), divisor_.q());
     const Leading divisor = Leading(divisor_.k()) * (Leading(u) - root);
     const Leading inverse = InverseRoot(divisor.sign() < 0 ? divisor.Negated() : divisor, 1);
     const Leading y = Leading(product) * divisor_.inverse() * inverse;
@@ -78,13 +78,17 @@ class Rounding {
     const Dyadic u = divisor_.r().sign() == 0 ? a_ : a_ - Times(c, divisor_.r());
     const int of_root = divisor_.q().sign() == 0 ? 0 : c.sign();
     if (u.sign() != of_root || of_root == 0) return u.sign() > of_root ? 1 : u.sign() < of_root ? -1 : 0;
-    const Dyadic left = Times(PowerOf(u.Magnitude()), divisor_.k());
-    return of_root * Compare(left, Times(PowerOf(c.Magnitude()), divisor_.q()));
+    if (divisor_.order() == 2) return of_root * Compare(TimesK(PowerOf(u)), Times(PowerOf(c), divisor_.q()));
+    return of_root * Compare(TimesK(PowerOf(u.Magnitude())), Times(PowerOf(c.Magnitude()), divisor_.q()));
   }
 
   Dyadic Times(const Dyadic& a, const Dyadic& b) {
     work_.word_products += int64_t{a.size()} * b.size();
     return a * b;
+  }
+  Dyadic TimesK(const Dyadic& a) {
+    const Dyadic& k = divisor_.k();
+    return k.size() == 1 && k.exponent() == 0 && k.word(0) == 1 ? a : Times(a, k);
   }
   // To the order of the divisor. A square takes half of the products, and higher powers hardly more than their last.
   Dyadic PowerOf(const Dyadic& a) {
@@ -107,7 +111,8 @@ Divisor::Divisor(const Dyadic& r, const Dyadic& q, const Dyadic& k, int order) :
     inverse_ = InverseRoot(Leading(r), 1);
     return;
   }
-  const Leading quotient = Leading(q) * InverseRoot(Leading(k), 1);
+  const bool is_word = k.size() == 1 && k.exponent() == 0;
+  const Leading quotient = is_word ? Leading(q).DividedBy(k.word(0)) : Leading(q) * InverseRoot(Leading(k), 1);
   inverse_ = InverseRoot(quotient, order);
   root_ = quotient;
   for (int i = 1; i < order; ++i) root_ = root_ * inverse_;

@@ -54,7 +54,13 @@ void ExactGroups::TakeResidual() {
       if (!rounded.is_zero) bits = rounded.bits;
     }
     h_.push_back(bits);
-    if (!input_.keep_wide) values_[i] = Decode(input_.type, bits);
+    if (!input_.keep_wide) {
+      values_[i] = Decode(input_.type, bits);
+    } else if (IsFinite(x) && IsFinite(r)) {
+      const Rounded in_f64 = RoundToNearest(Type::kF64, Dyadic(x) + scale * Dyadic(r));
+      if (!IsFinite(Decode(Type::kF64, in_f64.bits)))
+        values_[i] = Decode(Type::kF64, in_f64.bits);  // Inf, as elsewhere
+    }
   }
 }
 
