@@ -177,6 +177,16 @@ Dyadic Square(const Dyadic& a) {
   return square;
 }
 
+KeptDyadic::KeptDyadic(const Dyadic& number)
+    : sign_(number.sign()), exponent_(number.exponent()), words_(static_cast<size_t>(number.size())) {
+  for (int i = 0; i < number.size(); ++i) words_[static_cast<size_t>(i)] = number.word(i);
+}
+
+Dyadic KeptDyadic::Value() const {
+  if (sign_ == 0) return {};
+  return {sign_, exponent_, words_.data(), static_cast<int>(words_.size())};
+}
+
 Dyadic Power(const Dyadic& a, int exponent) {
   if (exponent == 1) return a;
   if (exponent == 2) return Square(a);

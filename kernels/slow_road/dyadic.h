@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/container/inlined_vector.h"
+
 namespace normd::slow_road {
 
 // sign * magnitude * 2^exponent. Sums, products and comparisons are exact.
@@ -69,6 +71,21 @@ class Dyadic {
   int size_ = 0;
   int64_t exponent_ = 0;       // a multiple of 64
   uint64_t words_[kMaxWords];  // the first size_ of them are set; to clear the rest would take longer than a product
+};
+
+// A number that a group keeps. It has room for those of ordinary groups, while Dyadic has room for the largest: a call
+// may have a million groups.
+class KeptDyadic {
+ public:
+  KeptDyadic() = default;  // 0
+  explicit KeptDyadic(const Dyadic& number);
+  Dyadic Value() const;
+  int sign() const { return sign_; }
+
+ private:
+  int sign_ = 0;
+  int64_t exponent_ = 0;
+  absl::InlinedVector<uint64_t, 8> words_;
 };
 
 // a to the power of a whole number. REQUIRES: exponent >= 1.

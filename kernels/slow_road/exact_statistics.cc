@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 namespace normd::slow_road {
 namespace {
@@ -27,7 +28,15 @@ void AddValue(double value, SumOfValues* sum, SumOfSquares* squares) {
   squares->Add(1, static_cast<uint64_t>(square >> 64), 2 * e + 64);
 }
 
-void SumAboutMean(const Formula& formula, ElementReader reader, ExactStatistics* s) {
+// The sums of a group, and how its divisor is made of them: S or R^order is m2 / squared.
+struct Sums {
+  Dyadic count = Dyadic::Integer(1), sum, m2;
+  Dyadic squared = Dyadic::Integer(1);  // count^2 if a mean is subtracted
+  Dyadic k = Dyadic::Integer(1);        // see Divisor
+  int order = 2;
+};
+
+void SumAboutMean(const Formula& formula, ElementReader reader, Sums* s) {
   SumOfValues sum;
   SumOfSquares squares;
   reader([&](const Element* elements, int64_t count) {
@@ -46,7 +55,7 @@ void SumAboutMean(const Formula& formula, ElementReader reader, ExactStatistics*
   s->m2 = s->count * squares.Value() - Square(s->sum);
 }
 
-void SumSquares(const Formula& formula, ElementReader reader, ExactStatistics* s) {
+void SumSquares(const Formula& formula, ElementReader reader, Sums* s) {
   SumOfSquares squares;
   reader([&](const Element* elements, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
@@ -61,7 +70,7 @@ void SumSquares(const Formula& formula, ElementReader reader, ExactStatistics* s
 }
 
 // Also of p = 1 and p = infinity.
-void SumMagnitudes(const Formula& formula, ElementReader reader, ExactStatistics* s) {
+void SumMagnitudes(const Formula& formula, ElementReader reader, Sums* s) {
   const int p = formula.statistic == Statistic::kPowerSum ? static_cast<int>(formula.rule.p) : 1;
   SumOfPowers sum;
   Dyadic largest;
@@ -79,33 +88,26 @@ void SumMagnitudes(const Formula& formula, ElementReader reader, ExactStatistics
   s->m2 = formula.statistic == Statistic::kMaxAbs ? largest : sum.Value();
 }
 
-// Makes r + (q / k)^(1 / order) of m2: S or R^order is m2 / squared, where `squared` is count^2 if a mean is
-// subtracted.
-void MakeDivisor(const Formula& formula, const Dyadic& squared, ExactStatistics* s) {
-  const DivisorRule& rule = formula.rule;
+// Makes D times `count` of m2.
+std::optional<Divisor> DivisorOf(const DivisorRule& rule, const Sums& s) {
   const Dyadic eps(rule.eps);
-  const bool is_sum = s->order == 1;
+  Dyadic r, q = s.m2;
   switch (rule.mode) {
     case EpsMode::kInsideSqrt:
-      s->q = s->m2 + squared * eps;
+      q = q + s.squared * eps;
       break;
     case EpsMode::kAddToRoot:
-      s->r = s->count * eps;
-      s->q = s->m2;
+      r = s.count * eps;
       break;
     case EpsMode::kClampRoot:
-      const Dyadic least = rule.eps == 0 ? Dyadic() : squared * Power(eps, s->order);
-      const bool is_less = Compare(s->m2, least) < 0;
-      if (is_less) s->r = s->count * eps;
-      if (!is_less) s->q = s->m2;
+      if (rule.eps > 0 && Compare(q, s.squared * Power(eps, s.order)) < 0) {
+        r = s.count * eps;
+        q = Dyadic();
+      }
       break;
   }
-  if (is_sum) {  // R is whole
-    s->r = s->r + s->q;
-    s->q = Dyadic();
-    s->order = 2;
-  }
-  if (s->r.sign() != 0 || s->q.sign() != 0) s->divisor.emplace(s->r, s->q, s->k, s->order);
+  if (r.sign() == 0 && q.sign() == 0) return std::nullopt;
+  return s.order == 1 ? Divisor(r + q) : Divisor(r, q, s.k, s.order);
 }
 
 }  // namespace
@@ -116,24 +118,22 @@ Dyadic ExactValue(const Formula& formula, const Element& element) {
 }
 
 ExactStatistics SumExactly(const Formula& formula, ElementReader reader) {
-  ExactStatistics s;
+  Sums s;
   const Dyadic n = Dyadic::Integer(static_cast<uint64_t>(formula.counted));
-  Dyadic squared = Dyadic::Integer(1);
   if (formula.is_given) {
     if (formula.centred()) s.sum = Dyadic(formula.given_mean);
     s.m2 = Dyadic(formula.given_variance);
   } else if (formula.centred()) {
     SumAboutMean(formula, reader, &s);
-    squared = Square(n);
+    s.squared = Square(n);
   } else if (formula.is_norm()) {
     SumMagnitudes(formula, reader, &s);
     s.order = formula.statistic == Statistic::kPowerSum ? static_cast<int>(formula.rule.p) : 1;
   } else {
     SumSquares(formula, reader, &s);
-    if (formula.statistic == Statistic::kMeanSquare) s.k = squared = n;
+    if (formula.statistic == Statistic::kMeanSquare) s.k = s.squared = n;
   }
-  MakeDivisor(formula, squared, &s);
-  return s;
+  return {KeptDyadic(s.count), KeptDyadic(s.sum), KeptDyadic(s.m2), DivisorOf(formula.rule, s)};
 }
 
 }  // namespace normd::slow_road

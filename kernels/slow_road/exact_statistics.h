@@ -17,10 +17,8 @@ using ElementReader = absl::FunctionRef<void(absl::FunctionRef<void(const Elemen
 
 // A centred element is (count * element - sum) / count, and the divisor is `count` times D: nothing is divided.
 struct ExactStatistics {
-  Dyadic count = Dyadic::Integer(1), sum;
-  Dyadic r, q, k = Dyadic::Integer(1);  // the divisor is r + (q / k)^(1 / order)
-  int order = 2;
-  Dyadic m2;                       // times `count`; R^p of kPowerSum
+  KeptDyadic count, sum;
+  KeptDyadic m2;                   // times `count`; R^p of kPowerSum
   std::optional<Divisor> divisor;  // empty: it is 0
 };
 

@@ -178,6 +178,7 @@ SlowGroup::Approximation SlowGroup::Approximate(const Element& element, const Af
     s.inverse = Multiply(s.inverse, Reciprocal(own));
   }
   if (!s.usable) return {{}, std::numeric_limits<double>::infinity()};
+  if (!formula_.centred() && element.x == 0 && element.r == 0) return {{affine.bias, 0}, 0};
   const DoublePair value = ValueOf(element);
   const DoublePair centred = formula_.centred() ? normd::Add(value, Negate(s.mean)) : value;
   const DoublePair product = Multiply(Multiply(centred, s.inverse), affine.weight);
@@ -215,8 +216,8 @@ const ExactStatistics& SlowGroup::Exact() {
 }
 
 Divisor SlowGroup::WithVariance(double variance) {
-  const ExactStatistics& s = Exact();
-  return {s.r, s.q * (Dyadic(variance) + Dyadic(formula_.rule.eps)), s.k, s.order};
+  const Divisor& own = *Exact().divisor;
+  return {own.r(), own.q() * (Dyadic(variance) + Dyadic(formula_.rule.eps)), own.k(), own.order()};
 }
 
 double SlowGroup::NearestExactly(const Format& format, const Element& element, const Affine& affine) {
@@ -225,12 +226,17 @@ double SlowGroup::NearestExactly(const Format& format, const Element& element, c
     return formula_.rule.zero_norm_gives_zero ? std::copysign(0.0, element.x + formula_.scale * element.r)
                                               : std::numeric_limits<double>::quiet_NaN();
   }
-  const Dyadic centred = s.count * ExactValue(formula_, element) - s.sum;
+  const Dyadic value = ExactValue(formula_, element);
+  const Dyadic centred = formula_.centred() ? s.count.Value() * value - s.sum.Value() : value;
   const Dyadic product = centred * (Dyadic(affine.weight.hi) + Dyadic(affine.weight.lo));
   const Dyadic bias(affine.bias);
-  const Rounded rounded = affine.variance.has_value()
-                              ? RoundToNearest(format, product, WithVariance(*affine.variance), bias, &rungs_.work)
-                              : RoundToNearest(format, product, *s.divisor, bias, &rungs_.work);
+  if (product.sign() == 0 && bias.sign() != 0) return RoundNumber(format, bias, 0);
+  Rounded rounded;
+  if (product.sign() != 0 && affine.variance.has_value()) {
+    rounded = RoundToNearest(format, product, WithVariance(*affine.variance), bias, &rungs_.work);
+  } else if (product.sign() != 0) {
+    rounded = RoundToNearest(format, product, *s.divisor, bias, &rungs_.work);
+  }
   if (rounded.is_tie) ++rungs_.ties;
   if (rounded.sign != 0) return WithSign(rounded.index, format, rounded.sign);
   if (bias.sign() != 0) return 0;  // w * n = -b
@@ -242,21 +248,23 @@ double SlowGroup::NearestExactly(const Format& format, const Element& element, c
 }
 
 double SlowGroup::NearestMean(const Format& format) {
-  return formula_.centred() ? RoundQuotient(format, Exact().sum, Exact().count) : 0;
+  return formula_.centred() ? RoundQuotient(format, Exact().sum.Value(), Exact().count.Value()) : 0;
 }
 
 double SlowGroup::NearestInverse(const Format& format) {
   const ExactStatistics& s = Exact();
   if (!s.divisor.has_value()) return std::numeric_limits<double>::infinity();
-  return format.Value(RoundToNearest(format, s.count, *s.divisor, Dyadic(), &rungs_.work).index);
+  return format.Value(RoundToNearest(format, s.count.Value(), *s.divisor, Dyadic(), &rungs_.work).index);
 }
 
 double SlowGroup::NearestM2() {
   const ExactStatistics& s = Exact();
   const Format format = FormatOf(DType::kF64);
-  if (formula_.statistic != Statistic::kPowerSum || s.m2.sign() == 0) return RoundQuotient(format, s.m2, s.count);
+  if (formula_.statistic != Statistic::kPowerSum || s.m2.sign() == 0) {
+    return RoundQuotient(format, s.m2.Value(), s.count.Value());
+  }
   const Dyadic one = Dyadic::Integer(1);  // 1 / (1 / R^p)^(1 / p) is R
-  const Divisor reciprocal(Dyadic(), one, s.m2, s.order);
+  const Divisor reciprocal(Dyadic(), one, s.m2.Value(), static_cast<int>(formula_.rule.p));
   return format.Value(RoundToNearest(format, one, reciprocal, Dyadic(), &rungs_.work).index);
 }
 
@@ -278,6 +286,7 @@ double SlowGroup::Nearest(const Format& format, const Element& element, const Af
 
 double SlowGroup::NearestSquare(const Element& element) {
   const Format format = FormatOf(DType::kF64);
+  if (element.x == 0 && element.r == 0) return 0;
   if (first_ == FirstRung::kPairs) {
     ++rungs_.pairs;
     const Approximation n = Approximate(element, {});
@@ -288,8 +297,10 @@ double SlowGroup::NearestSquare(const Element& element) {
     if (index.has_value()) return format.Value(*index);
   }
   ++rungs_.exact;
-  const ExactStatistics& s = Exact();
-  return RoundQuotient(format, Square(ExactValue(formula_, element)) * s.k, s.q);
+  const Dyadic value = ExactValue(formula_, element);
+  if (value.sign() == 0) return 0;
+  const Divisor& divisor = *Exact().divisor;
+  return RoundQuotient(format, Square(value) * divisor.k(), divisor.q());
 }
 
 }  // namespace normd::slow_road

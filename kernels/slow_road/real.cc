@@ -52,7 +52,7 @@ class Rounding {
   // does not, and from the product of sum and difference, which is exact.
   Approximation ApproximateCancelling() {
     ++work_.decisions;
-    const Dyadic u = divisor_.r().sign() == 0 ? a_ : a_ + Times(b_, divisor_.r());
+    const Dyadic u = !divisor_.has_r() ? a_ : a_ + Times(b_, divisor_.r());
     const Leading root = Leading(b_) * divisor_.root();
     if (u.sign() * root.sign() >= 0) return Relative((Leading(u) + root) * divisor_.inverse());
     const Dyadic product = TimesK(PowerOf(u)) - Times(PowerOf(b_), divisor_.q());
@@ -75,8 +75,8 @@ class Rounding {
   int SideOf(const Dyadic& m) {
     ++work_.decisions;
     const Dyadic c = m - b_;
-    const Dyadic u = divisor_.r().sign() == 0 ? a_ : a_ - Times(c, divisor_.r());
-    const int of_root = divisor_.q().sign() == 0 ? 0 : c.sign();
+    const Dyadic u = !divisor_.has_r() ? a_ : a_ - Times(c, divisor_.r());
+    const int of_root = !divisor_.has_root() ? 0 : c.sign();
     if (u.sign() != of_root || of_root == 0) return u.sign() > of_root ? 1 : u.sign() < of_root ? -1 : 0;
     if (divisor_.order() == 2) return of_root * Compare(TimesK(PowerOf(u)), Times(PowerOf(c), divisor_.q()));
     return of_root * Compare(TimesK(PowerOf(u.Magnitude())), Times(PowerOf(c.Magnitude()), divisor_.q()));
@@ -87,7 +87,7 @@ class Rounding {
     return a * b;
   }
   Dyadic TimesK(const Dyadic& a) {
-    const Dyadic& k = divisor_.k();
+    const Dyadic k = divisor_.k();
     return k.size() == 1 && k.exponent() == 0 && k.word(0) == 1 ? a : Times(a, k);
   }
   // To the order of the divisor. A square takes half of the products, and higher powers hardly more than their last.

@@ -28,16 +28,18 @@ class Divisor {
   // r alone.
   explicit Divisor(const Dyadic& r) : Divisor(r, Dyadic(), Dyadic::Integer(1), 2) {}
 
-  const Dyadic& r() const { return r_; }
-  const Dyadic& q() const { return q_; }
-  const Dyadic& k() const { return k_; }
+  Dyadic r() const { return r_.Value(); }
+  Dyadic q() const { return q_.Value(); }
+  Dyadic k() const { return k_.Value(); }
+  bool has_r() const { return r_.sign() != 0; }
+  bool has_root() const { return q_.sign() != 0; }
   int order() const { return order_; }
   // 1 / D and (q / k)^(1 / order), each within 2^-244 of itself.
   const Leading& inverse() const { return inverse_; }
   const Leading& root() const { return root_; }
 
  private:
-  Dyadic r_, q_, k_;
+  KeptDyadic r_, q_, k_;
   int order_;
   Leading inverse_, root_;
 };
