@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace normd::slow_road {
 namespace {
@@ -55,7 +56,7 @@ class Rounding {
     const Dyadic u = !divisor_.has_r() ? a_ : a_ + Times(b_, divisor_.r());
     const Leading root = Leading(b_) * divisor_.root();
     if (u.sign() * root.sign() >= 0) return Relative((Leading(u) + root) * divisor_.inverse());
-    const Dyadic product = TimesK(PowerOf(u)) - Times(PowerOf(b_), divisor_.q());
+    const Dyadic product = SquareTimesK(u) - Times(PowerOf(b_), divisor_.q());
     const Leading divisor = Leading(divisor_.k()) * (Leading(u) - root);
     const Leading inverse = InverseRoot(divisor.sign() < 0 ? divisor.Negated() : divisor, 1);
     const Leading y = Leading(product) * divisor_.inverse() * inverse;
@@ -78,13 +79,19 @@ class Rounding {
     const Dyadic u = !divisor_.has_r() ? a_ : a_ - Times(c, divisor_.r());
     const int of_root = !divisor_.has_root() ? 0 : c.sign();
     if (u.sign() != of_root || of_root == 0) return u.sign() > of_root ? 1 : u.sign() < of_root ? -1 : 0;
-    if (divisor_.order() == 2) return of_root * Compare(TimesK(PowerOf(u)), Times(PowerOf(c), divisor_.q()));
+    if (divisor_.order() == 2) return of_root * Compare(SquareTimesK(u), Times(PowerOf(c), divisor_.q()));
     return of_root * Compare(TimesK(PowerOf(u.Magnitude())), Times(PowerOf(c.Magnitude()), divisor_.q()));
   }
 
   Dyadic Times(const Dyadic& a, const Dyadic& b) {
     work_.word_products += int64_t{a.size()} * b.size();
     return a * b;
+  }
+  // u^2 k, which both decisions compare if u is a.
+  Dyadic SquareTimesK(const Dyadic& u) {
+    if (divisor_.has_r()) return TimesK(PowerOf(u));
+    if (!square_of_a_.has_value()) square_of_a_.emplace(TimesK(PowerOf(a_)));
+    return *square_of_a_;
   }
   Dyadic TimesK(const Dyadic& a) {
     const Dyadic k = divisor_.k();
@@ -102,6 +109,7 @@ class Rounding {
   const Divisor& divisor_;
   const Dyadic& b_;
   ExactWork& work_;
+  std::optional<Dyadic> square_of_a_;  // times k
 };
 
 }  // namespace

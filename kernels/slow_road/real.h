@@ -9,7 +9,7 @@
 //
 // which is found by comparing u^order * k with c^order * q in integers. Equal means a tie. Where a / D and b cancel so
 // far that 256 bits leave too few, y is calculated from the product of u - c sqrt(q / k) and u + c sqrt(q / k), of
-// which the one is exact and the other does not cancel. So an element takes two products of integers at most.
+// which the one is exact and the other does not cancel. So an element takes two decisions in integers at most.
 #ifndef NORMD_KERNELS_SLOW_ROAD_REAL_H_
 #define NORMD_KERNELS_SLOW_ROAD_REAL_H_
 
