@@ -229,11 +229,13 @@ NORMD_HOST_DEVICE inline NormalisedBound WideBoundAboutMean(double n, const SumE
   return bound;
 }
 
-// True if the square of no difference between scaled elements is lost, unless it is 0: the largest is 2^-400 or more,
-// and so is a difference that is not 2^-453, or all elements are 0. Then a sum of squares of 0 shows that they are
-// equal.
-NORMD_HOST_DEVICE inline bool SquaresShow(const Magnitude& magnitude, double scale) {
-  return magnitude.finite() && (magnitude.largest() == 0 || magnitude.largest() * scale >= 0x1p-400);
+// SumErrors::is_zero of wide elements, whose squares may be lost. With a largest of 2^-400 or more, an element that is
+// not equal to the shift differs from it by 2^-453, or the largest does.
+NORMD_HOST_DEVICE inline bool WideSumsAreZero(Statistic statistic, DoublePair sum, const Magnitude& magnitude,
+                                              double scale) {
+  if (SumsPowers(statistic)) return magnitude.largest_bits == 0;
+  const bool shows = magnitude.largest() == 0 || magnitude.largest() * scale >= 0x1p-400;
+  return sum.hi == 0 && magnitude.finite() && shows;
 }
 
 // BoundOfEqual of elements that are f64 themselves. Those of a stream that is kept wide may differ by less than a pair

@@ -583,7 +583,8 @@ class ColumnTile {
       if (run_.nearest.on) {
         const double scale = scale_[static_cast<size_t>(c)];
         summed_about_[i] = shift_[static_cast<size_t>(c)] / scale;
-        sums_to_zero_[i] = total.second.hi == 0 && !magnitudes_.empty() && SquaresShow(magnitudes_[i], scale);
+        sums_to_zero_[i] =
+            !magnitudes_.empty() && WideSumsAreZero(plan_.statistic, total.second, magnitudes_[i], scale);
       }
       results_[i] = run_.Finish(plan_.statistic, total, run_.counted, shift_[static_cast<size_t>(c)],
                                 scale_[static_cast<size_t>(c)], Precision::kExact);

@@ -112,13 +112,20 @@ class ResidualStream {
   // Sets the low parts of sums that are f64 although scale * r is none: AddResidualWide, which has no such pair, leaves
   // them out.
   static void FindLostParts(const ResidualSum& sum, const double* hi, double* lo) {
-    for (int64_t i = 0; i < sum.n; ++i) {
-      double x = 0, r = 0;
-      ConvertToF64(sum.x.At(i), 1, &x);
-      ConvertToF64(sum.r.At(i), 1, &r);
-      if (std::isfinite(sum.scale * r) || !std::isfinite(r) || !std::isfinite(hi[i])) continue;
-      const DoublePair h = Add({x / 16, 0}, TwoProduct(sum.scale / 16, r));
-      lo[i] = (h.hi - hi[i] / 16 + h.lo) * 16;
+    constexpr int64_t kAtOnce = 256;
+    double residuals[kAtOnce];
+    for (int64_t begin = 0; begin < sum.n; begin += kAtOnce) {
+      const int64_t n = std::min(kAtOnce, sum.n - begin);
+      ConvertToF64(sum.r.At(begin), n, residuals);
+      for (int64_t i = 0; i < n; ++i) {
+        const double r = residuals[i];
+        const double rounded = hi[begin + i];
+        if (std::isfinite(sum.scale * r) || !std::isfinite(r) || !std::isfinite(rounded)) continue;
+        double x = 0;
+        ConvertToF64(sum.x.At(begin + i), 1, &x);
+        const DoublePair h = Add({x / 16, 0}, TwoProduct(sum.scale / 16, r));
+        lo[begin + i] = (h.hi - rounded / 16 + h.lo) * 16;
+      }
     }
   }
 

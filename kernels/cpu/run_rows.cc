@@ -116,6 +116,7 @@ class RowGroup {
     if (SumsPowers(plan_.statistic)) {
       const double scale = ScaleFor(magnitude, run_.rule);
       const double largest = magnitude.largest() * scale;
+      sums_to_zero_ = WideSumsAreZero(plan_.statistic, {}, magnitude, scale);
       if (plan_.statistic == Statistic::kPowerSum) SumPowers(rows, scale, largest, share_out, sums.data());
       run_.Fold(sums.data(), chunks, 1);
       return run_.Finish(plan_.statistic, sums[0], run_.counted, largest, scale, Precision::kExact);
@@ -127,12 +128,11 @@ class RowGroup {
     const double scale = ScaleFor(magnitude, run_.rule);
     const auto finish = [&](double shift) {
       const PairSums total = sums_about(Precision::kExact, shift, scale);
+      sums_to_zero_ = WideSumsAreZero(plan_.statistic, total.second, magnitude, scale);
       return run_.Finish(plan_.statistic, total, run_.counted, shift, scale, Precision::kExact);
     };
-    FinishedStatistics result = finish(first_shift(Precision::kExact) * scale);
-    if (result.shift_too_far) result = finish(result.better_shift);
-    sums_to_zero_ = sums_to_zero_ && SquaresShow(magnitude, scale);
-    return result;
+    const FinishedStatistics result = finish(first_shift(Precision::kExact) * scale);
+    return result.shift_too_far ? finish(result.better_shift) : result;
   }
 
   // A function that calls its argument for ranges of chunks, on this thread or on the threads of the pool.

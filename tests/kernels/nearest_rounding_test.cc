@@ -163,13 +163,17 @@ TEST_P(NearestRoundingTest, GivesTheSameBytesHoweverItRuns) {
 INSTANTIATE_TEST_SUITE_P(Methods, NearestRoundingTest, testing::ValuesIn(kAllMethods),
                          [](const auto& method) { return std::string(Info(method.param).name); });
 
+const std::vector<BoundaryRow>& RowsAtMiddles() {
+  static const auto* const rows = new std::vector<BoundaryRow>(BoundaryRows(TestSeed()));  // takes seconds
+  return *rows;
+}
+
 // Rows with a hundred elements at the middles: a bound that is too small rounds one of them to the wrong side. How many
 // rows a backend gets wrong.
 std::vector<std::string> WrongRows(double bound_factor) {
   const std::unique_ptr<Backend> backend = NearestBackend(bound_factor, false);
   std::vector<std::string> wrong;
-  static const auto* const rows = new std::vector<BoundaryRow>(BoundaryRows(TestSeed()));  // takes seconds
-  for (const BoundaryRow& row : *rows) {
+  for (const BoundaryRow& row : RowsAtMiddles()) {
     const absl::StatusOr<Outputs> got = RunCase(*backend, row.c, row.data);
     EXPECT_TRUE(got.ok()) << row.Name();
     if (!got.ok()) continue;
@@ -223,10 +227,9 @@ TEST(NearestEdgeTest, KnowsWhatTinyElementsLose) {
 
 // An infinite weight is no reason to trust the elements beside it.
 TEST(NearestEdgeTest, BoundsElementsBesideAnInfiniteWeight) {
-  static const auto* const rows = new std::vector<BoundaryRow>(BoundaryRows(TestSeed()));
   const std::unique_ptr<Backend> backend = NearestBackend(1, false);
   size_t tried = 0;
-  for (const BoundaryRow& row : *rows) {
+  for (const BoundaryRow& row : RowsAtMiddles()) {
     if (row.c.spec.method() != Method::kRmsNorm || row.c.weight != DType::kF32) continue;
     BoundaryRow changed = row;
     const float infinity = std::numeric_limits<float>::infinity();
