@@ -1,6 +1,6 @@
 // The walker of PowerNorm to the nearest value. Its divisor is that of two groups, the channels of a position and the
 // positions of a channel, which no kernel bounds yet: the slow road decides every element, in pairs of f64 first.
-// Costs 8 bytes of scratch an element, and about 0.3 us an element.
+// Costs 8 bytes of scratch an element, and about 0.2 us an element (f32, 2-core AMD EPYC, 2026-11-28).
 #include <cmath>
 #include <cstdint>
 #include <limits>

@@ -201,7 +201,7 @@ std::optional<int64_t> SlowGroup::Decide(const Format& format, const Approximati
   int64_t index = format.IndexBelow(y.hi);
   if (index >= format.Infinity()) return std::nullopt;
   if (y.lo < 0 && index > 0 && format.Value(index) == y.hi) --index;
-  const double half = std::ldexp(1.0, format.HalfStep(index));
+  const double half = format.Half(index);
   if (!(approximation.error <= half / 2)) return std::nullopt;
   const double distance = (y.hi - format.Value(index)) - half + y.lo;  // exact but for the last digit of y.lo
   if (std::abs(distance) <= approximation.error) return std::nullopt;

@@ -311,7 +311,7 @@ std::vector<Wide> ShortRows(DType dtype, RowDivisor by, int64_t length, int log2
 // LayerNorm, RMSNorm and LpNorm of short rows; BatchNorm of the same rows as columns, InstanceNorm and GroupNorm of the
 // rows as channels. Longer rows of RMSNorm, too, which fill the vectors of 16-bit types.
 void AddWithoutParameters(DType dtype, uint64_t seed, std::vector<BoundaryRow>& rows) {
-  const int log2_ulp = dtype == DType::kF64 ? -40 : dtype == DType::kF32 ? -24 : -20;
+  const int log2_ulp = dtype == DType::kF64 ? -48 : dtype == DType::kF32 ? -24 : -20;
   const auto add = [&](const Form& form, const std::vector<Wide>& x) {
     rows.push_back({.c = CaseOf(form, dtype), .data = {}, .log2_ulp = log2_ulp});
     rows.back().data.x = PackWide(dtype, x);

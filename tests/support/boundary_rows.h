@@ -25,8 +25,8 @@ struct BoundaryRow {
   Case c;
   CaseData data;
   // At least kBoundaryElements elements lie within 2^log2_ulp ulp of a middle: -24 for f32 and for parameters of f32,
-  // -40 for f64. -20 for 16-bit types with parameters of their own or without: they leave no choice that is nearer, and
-  // arithmetic in f32 errs by 2^-14 ulp of bf16.
+  // -40 for f64, and -48 without parameters. -20 for 16-bit types with parameters of their own or without: they leave
+  // no choice that is nearer, and arithmetic in f32 errs by 2^-14 ulp of bf16.
   int log2_ulp = -24;
 
   std::string Name() const { return c.Name() + "/boundary"; }

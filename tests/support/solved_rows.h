@@ -14,7 +14,7 @@ namespace normd {
 // What a row is normalised by: LayerNorm's, RMSNorm's and LpNorm's of order 3 with their default eps.
 enum class RowDivisor : uint8_t { kDeviation, kMeanSquare, kCubes };
 
-// 16 numbers of f64. The first, normalised, lies within 2^-40 ulp of a middle.
+// 16 numbers of f64. The first, normalised, lies within 2^-48 ulp of a middle.
 std::vector<oracle::Wide> SolveRow(RowDivisor by, Random& random);
 
 }  // namespace normd
