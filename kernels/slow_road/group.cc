@@ -113,17 +113,19 @@ DoublePair SlowGroup::PairSquares(PairStatistics* statistics) const {
   const double about = formula_.centred() ? PairMean().hi : 0;
   const auto count = static_cast<double>(formula_.counted);
   PairwiseSum first, second;
-  bool has_residual = false;
+  bool is_equal = true;
   reader_([&](const Element* elements, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       const DoublePair v = ValueOf(elements[i]);
-      has_residual = has_residual || elements[i].r != 0;
+      statistics->has_residual = statistics->has_residual || elements[i].r != 0;
       const DoublePair d = about == 0 ? v : normd::Add(v, {-about, 0});
+      is_equal = is_equal && d.hi == 0 && elements[i].r == 0;  // sums with r are rounded
       first.Add(d);
       second.Add(Multiply(d, d));
     }
   });
   DoublePair squares = second.Total();
+  statistics->is_equal = is_equal;
   if (formula_.centred()) {
     const DoublePair delta = Divide(first.Total(), count);
     const DoublePair correction = Multiply(first.Total(), delta);
@@ -132,13 +134,16 @@ DoublePair SlowGroup::PairSquares(PairStatistics* statistics) const {
     if (!(correction.hi <= squares.hi / 2)) return {std::numeric_limits<double>::quiet_NaN(), 0};
     squares = normd::Add(squares, Negate(correction));
   }
+  statistics->m2 = squares;
   if (formula_.statistic == Statistic::kSumSquares) return squares;
   const DoublePair value = Divide(squares, count);
   if (formula_.centred()) {
     const double spread = std::sqrt(value.hi);  // the deviation: the error of the mean is a part of it
     statistics->mean_error = 0x1p-91 * spread;
+    statistics->own_mean_error = 0x1p-91 * spread + 0x1p-101 * (std::abs(about) + std::abs(statistics->mean.hi));
     // The elements of a stream that is kept wide are off by 2^-104 of themselves, and so of the mean.
-    if (has_residual && spread > 0) statistics->inverse_error = 0x1p-101 * std::abs(statistics->mean.hi) / spread;
+    if (statistics->has_residual && spread > 0)
+      statistics->inverse_error = 0x1p-101 * std::abs(statistics->mean.hi) / spread;
   }
   return value;
 }
@@ -150,12 +155,13 @@ SlowGroup::PairStatistics SlowGroup::SumPairs() const {
     if (formula_.centred()) result.mean = {formula_.given_mean, 0};
   } else {
     value = formula_.is_norm() ? PairNorm() : PairSquares(&result);
+    if (formula_.is_norm()) result.m2 = value;
   }
   const DoublePair divisor = PairDivisor(value);
   result.inverse = Reciprocal(divisor);
   result.mean_error *= result.inverse.hi;
   // Products of numbers in these ranges have all their digits.
-  const bool sums_in_range = formula_.is_given || (value.hi >= 0x1p-900 && value.hi <= 0x1p+960);
+  const bool sums_in_range = formula_.is_given || result.is_equal || (value.hi >= 0x1p-900 && value.hi <= 0x1p+960);
   const bool divisor_in_range = divisor.hi >= 0x1p-480 && divisor.hi <= 0x1p+480;
   result.usable = sums_in_range && divisor_in_range && std::abs(result.mean.hi) <= 0x1p+480;
   return result;
@@ -247,19 +253,38 @@ double SlowGroup::NearestExactly(const Format& format, const Element& element, c
   return std::copysign(0.0, n) * std::copysign(1.0, affine.weight.hi) + affine.bias;
 }
 
+std::optional<double> SlowGroup::DecideStatistic(const Format& format, DoublePair value, double error) {
+  if (first_ != FirstRung::kPairs || !Pairs().usable || Pairs().has_residual) return std::nullopt;
+  const std::optional<int64_t> index = Decide(format, {value, error});
+  if (!index.has_value() || (*index == 0 && std::abs(value.hi) <= error)) return std::nullopt;
+  return WithSign(*index, format, Sign(value.hi));
+}
+
 double SlowGroup::NearestMean(const Format& format) {
+  if (!formula_.is_given && formula_.centred()) {
+    const std::optional<double> mean = DecideStatistic(format, Pairs().mean, Pairs().own_mean_error);
+    if (mean.has_value()) return *mean;
+  }
   return formula_.centred() ? RoundQuotient(format, Exact().sum.Value(), Exact().count.Value()) : 0;
 }
 
 double SlowGroup::NearestInverse(const Format& format) {
+  const DoublePair pair = Pairs().inverse;
+  const std::optional<double> inverse = DecideStatistic(format, pair, pair.hi * (0x1p-90 + Pairs().inverse_error));
+  if (inverse.has_value()) return *inverse;
   const ExactStatistics& s = Exact();
   if (!s.divisor.has_value()) return std::numeric_limits<double>::infinity();
   return format.Value(RoundToNearest(format, s.count.Value(), *s.divisor, Dyadic(), &rungs_.work).index);
 }
 
 double SlowGroup::NearestM2() {
-  const ExactStatistics& s = Exact();
   const Format format = FormatOf(DType::kF64);
+  if (!formula_.is_given) {
+    if (first_ == FirstRung::kPairs && Pairs().is_equal) return 0;
+    const std::optional<double> m2 = DecideStatistic(format, Pairs().m2, 0x1p-90 * Pairs().m2.hi);
+    if (m2.has_value()) return *m2;
+  }
+  const ExactStatistics& s = Exact();
   if (formula_.statistic != Statistic::kPowerSum || s.m2.sign() == 0) {
     return RoundQuotient(format, s.m2.Value(), s.count.Value());
   }

@@ -72,9 +72,12 @@ class SlowGroup {
   // The statistics in pairs of f64. `usable` is false where a square left the range of f64.
   struct PairStatistics {
     bool usable = false;
-    DoublePair mean, inverse;
-    double mean_error = 0;     // of mean / D
-    double inverse_error = 0;  // of 1 / D, relative, beside that of the sums
+    DoublePair mean, inverse, m2;
+    double mean_error = 0;      // of mean / D, where it is multiplied
+    double own_mean_error = 0;  // of the mean itself
+    double inverse_error = 0;   // of 1 / D, relative, beside that of the sums
+    bool is_equal = false;      // no element differs from the mean, or from 0
+    bool has_residual = false;  // elements are rounded sums, so that the statistics themselves are left undecided
   };
 
   const PairStatistics& Pairs();
@@ -88,6 +91,8 @@ class SlowGroup {
   Approximation Approximate(const Element& element, const Affine& affine);
   // The index of the nearest value where the approximation decides it.
   static std::optional<int64_t> Decide(const Format& format, const Approximation& approximation);
+  // The same of a statistic, with its sign; nothing where pairs do not decide it.
+  std::optional<double> DecideStatistic(const Format& format, DoublePair value, double error);
   double NearestExactly(const Format& format, const Element& element, const Affine& affine);
   // The divisor of an element whose channel has a variance of its own, times the group's. REQUIRES: neither is 0.
   Divisor WithVariance(double variance);
