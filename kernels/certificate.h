@@ -347,6 +347,33 @@ NORMD_HOST_DEVICE inline NormalisedBound WideBoundAboutMean(double n, const SumE
   return bound;
 }
 
+// SumErrors::is_zero of wide elements, whose squares may be lost. With a largest of 2^-400 or more, an element that is
+// not equal to the shift differs from it by 2^-453, or the largest does.
+NORMD_HOST_DEVICE inline bool WideSumsAreZero(Statistic statistic, DoublePair sum, const Magnitude& magnitude,
+                                              double scale) {
+  if (SumsPowers(statistic)) return magnitude.largest_bits == 0;
+  const bool shows = magnitude.largest() == 0 || magnitude.largest() * scale >= 0x1p-400;
+  return sum.hi == 0 && magnitude.finite() && shows;
+}
+
+// BoundOfEqual of elements that are f64 themselves. Those of a stream that is kept wide may differ by less than a pair
+// shows.
+NORMD_HOST_DEVICE inline NormalisedBound WideBoundOfEqual(const FinishedStatistics& group) {
+  NormalisedBound bound;
+  if (InverseIsInRange(group.inverse_std)) bound.kappa = 32 * kPairUnit * kSecondOrder;
+  return bound;
+}
+
+// Of LpNorm of whole order p, from 3 on, by kernels/slow_road/whole_power.h. A term is off by a quotient and p - 1
+// products, of which the root leaves the p-th part, 8 v; the root itself is off by 32 v.
+NORMD_HOST_DEVICE inline NormalisedBound WideBoundOfWholeOrder(const SumErrors& sums, const ElementErrors& elements,
+                                                               const FinishedStatistics& group) {
+  NormalisedBound bound;
+  if (!(group.m2 > 0) || !InverseIsInRange(group.inverse_std)) return bound;
+  bound.kappa = ((sums.additions + 64) * kPairUnit + 2 * elements.relative) * kSecondOrder;
+  return bound;
+}
+
 NORMD_HOST_DEVICE inline NormalisedBound WideBoundOfGiven(bool centred, const ElementErrors& elements,
                                                           const FinishedStatistics& group) {
   NormalisedBound bound;

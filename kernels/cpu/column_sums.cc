@@ -238,7 +238,8 @@ void ColumnTile::SumPowers(const ColumnBlock& block, PairSums* sums) const {
   for (int64_t i = 0; i < block.positions * block.columns; ++i) {
     const int64_t column = i % block.columns;
     PowerTerms(block.x.At(i / block.columns * block.stride + column), 1,
-               {block.scale[column], block.shift[column], run_.rule.p}, high.data() + i, low.data() + i);
+               {block.scale[column], block.shift[column], run_.rule.p, run_.nearest.on}, high.data() + i,
+               low.data() + i);
   }
   ReduceColumnBlock(Statistic::kAbsSum,
                     {.x = {DType::kF64, high.data(), low.data()},
@@ -279,7 +280,9 @@ void ColumnTile::SumPendingPairs(bool split, const std::vector<bool>& pending) {
     results_[i] = run_.Finish(plan_.statistic, total, run_.counted, shift_[static_cast<size_t>(c)],
                               scale_[static_cast<size_t>(c)], Precision::kExact);
     if (nearest_ == nullptr) continue;
-    const SumErrors sums_of = {Additions(), shift_[static_cast<size_t>(c)] / scale_[static_cast<size_t>(c)]};
+    const double scale = scale_[static_cast<size_t>(c)];
+    const bool is_zero = !magnitudes_.empty() && WideSumsAreZero(plan_.statistic, total.second, magnitudes_[i], scale);
+    const SumErrors sums_of = {Additions(), shift_[static_cast<size_t>(c)] / scale, is_zero};
     TakeBound(group, results_[i], GroupBound(run_, sums_of, results_[i]));
   }
 }

@@ -94,11 +94,15 @@ GroupBound::GroupBound(const Run& run, const SumErrors& sums, const FinishedStat
   // The largest magnitude is that of the high parts.
   const bool in_pairs = run.x.lo != nullptr && plan.statistic != Statistic::kMaxAbs;
   if (run.given_residual.data != nullptr) elements.relative = in_pairs ? 2 * kPairUnit : kUnit;
-  bound = plan.given_statistics ? WideBoundOfGiven(centred, elements, group)
-          : centred             ? WideBoundAboutMean(n, sums, elements, group)
-                                : WideBoundAboutZero(sums, elements, group);
+  const bool is_equal = sums.is_zero && elements.relative == 0 && (!centred || group.mean == sums.shift);
+  bound = plan.given_statistics                    ? WideBoundOfGiven(centred, elements, group)
+          : is_equal                               ? WideBoundOfEqual(group)
+          : centred                                ? WideBoundAboutMean(n, sums, elements, group)
+          : plan.statistic == Statistic::kPowerSum ? WideBoundOfWholeOrder(sums, elements, group)
+                                                   : WideBoundAboutZero(sums, elements, group);
+  normalises_to_zero = is_equal && run.job.mask == nullptr && plan.statistic_reduce1 == plan.reduce1;
   // What is lost where x * scale, scale * r or n is so small that its low part is no f64.
-  bound.beta += 0x1p-1070 * (1 + inverse + group.inverse_std);
+  if (!normalises_to_zero) bound.beta += 0x1p-1070 * (1 + inverse + group.inverse_std);
 }
 
 ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
@@ -114,7 +118,7 @@ ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
   elements.fixed *= run.nearest.bound_factor;
   elements.relative *= run.nearest.bound_factor;
   // Digits of pairs that small are lost.
-  if (in_pairs) elements.fixed += 0x1p-1000;
+  if (in_pairs && !normalises_to_zero) elements.fixed += 0x1p-1000;
   // Where w is 0 and no b is added, y has the sign of n, which an element near the mean may not show.
   const bool keeps_sign = run.parameters.bias == nullptr || (bias == 0 && std::signbit(bias));
   const bool centred = run.plan.statistic == Statistic::kMeanVariance;

@@ -21,6 +21,7 @@ namespace normd::cpu {
 struct GroupBound {
   NormalisedBound bound;
   bool is_finite = false;
+  bool normalises_to_zero = false;  // every element, exactly
 
   GroupBound(const Run& run, const SumErrors& sums, const FinishedStatistics& group);
   GroupBound() = default;

@@ -35,9 +35,10 @@ HWY_INLINE M IsDoubtful(T tag, V rounded, const WideArithmetic::Sum& sum, const 
   return IsDoubtful(tag, rounded, sum.product, lanes);
 }
 
-// As NearestValue. Values that overflow on the way are doubtful, too.
+// As NearestValue. Values that overflow on the way are doubtful, too. `zero_is_exact` is false where x + scale * r may
+// be a 0 that only f64 makes of it.
 template <bool kCentred, CastOrder kOrder, typename T>
-HWY_INLINE V NearestWideValue(T tag, V x, V lo, const NearestLanes& lanes, M* doubtful) {
+HWY_INLINE V NearestWideValue(T tag, V x, V lo, const NearestLanes& lanes, bool zero_is_exact, M* doubtful) {
   constexpr bool kCastsFirst = kOrder == CastOrder::kCastThenAffine;
   const Centre centre = {lanes.scale, lanes.shift, lanes.delta, lanes.delta_lo, lanes.inverse, lanes.inverse_lo};
   const V w = kCastsFirst ? Set(1.0) : lanes.weight;
@@ -47,9 +48,9 @@ HWY_INLINE V NearestWideValue(T tag, V x, V lo, const NearestLanes& lanes, M* do
   const V y = WideArithmetic::Choose(rounded, sum.plain);
   const M overflows = hn::And(hn::Not(hn::Lt(hn::Abs(rounded), Set(0x1p+1000))), hn::Eq(hn::Sub(x, x), Zero()));
   *doubtful = hn::Or(IsDoubtful(tag, rounded, sum, lanes), overflows);
-  if constexpr (!kCentred) {  // 0 is exactly 0
+  if (!kCentred && std::is_same_v<T, F64> && zero_is_exact) {
     const M is_zero = hn::And(hn::Eq(x, Zero()), hn::Eq(sum.hi, b));
-    if (std::is_same_v<T, F64>) *doubtful = hn::AndNot(is_zero, *doubtful);
+    *doubtful = hn::AndNot(is_zero, *doubtful);
   }
   if constexpr (!kCastsFirst) return y;
   return AddIn(tag, MultiplyIn(tag, RoundTo(tag, y), lanes.weight), lanes.bias);
@@ -87,7 +88,7 @@ HWY_INLINE void ApplyWideVector(T tag, const NearestSpan& span, int64_t position
   const V value = LoadUpTo(F64(), static_cast<const double*>(span.x.data) + at, count);
   const V low = span.x.lo == nullptr ? Zero() : LoadUpTo(F64(), span.x.lo + at, count);
   M doubtful;
-  V rounded = NearestWideValue<kCentred, kOrder>(tag, value, low, lanes, &doubtful);
+  V rounded = NearestWideValue<kCentred, kOrder>(tag, value, low, lanes, span.x.lo == nullptr, &doubtful);
   if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, BF16>) rounded = CutToF32(tag, rounded);
   StoreUpTo(tag, rounded, static_cast<typename T::Storage*>(span.y) + at, count);
   if (HWY_UNLIKELY(!hn::AllFalse(d, doubtful))) reporter->Add(doubtful, value, position, column, count);

@@ -104,11 +104,13 @@ struct GroupRange {
 FinishedStatistics ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n);
 
 // How the terms of kPowerSum are made: x is multiplied by `scale` and divided by `largest`, the largest |x * scale| of
-// the group, before it is raised to the power p.
+// the group, before it is raised to the power p: by products if p is whole and the result is rounded to the nearest
+// value (kernels/slow_road/whole_power.h), else by logarithms (kernels/power_sum.h).
 struct PowerScale {
   double scale = 1;
   double largest = 0;
   double p = 2;
+  bool by_products = false;
 };
 // The terms of n f64 elements as pairs (high[i], low[i]). If `largest` is 0 or not finite, all terms are 0.
 void PowerTerms(const Elements& x, int64_t n, const PowerScale& by, double* high, double* low);
@@ -140,6 +142,8 @@ void RunGivenChannels(const Run& run);
 void RunColumns(const Run& run);
 // Walks PowerNorm: the scales of each position's groups first, then Pattern::kColumns with these scales.
 void RunPowerNorm(const Run& run);
+// The same to the nearest value, element by element. REQUIRES: run.nearest.on.
+void RunNearestPowerNorm(const Run& run);
 
 // Limits the job's y as plan.clip says. REQUIRES: the job has y, the plan a clip.
 void ClipY(const Run& run);

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kernels/cpu/run.h"
+#include "kernels/slow_road/formula.h"
+#include "kernels/slow_road/whole_power.h"
 #include "kernels/summation_order.h"
 
 namespace normd::cpu {
@@ -91,6 +93,7 @@ class ResidualStream {
       const ResidualSum sum = {x.At(begin), r.At(begin), job.residual_scale, n};
       if (!keep_wide) return AddResidualRounded(sum, h);
       AddResidualWide(sum, hi + begin, lo == nullptr ? nullptr : lo + begin);
+      if (run.nearest.on && lo != nullptr && MayOverflow(sum)) FindLostParts(sum, hi + begin, lo + begin);
       if (h == nullptr) return;
       if (run.nearest.on) return AddResidualRounded(sum, h);
       ConvertFromF64(hi + begin, n, plan.dtype, h);  // the wide stream, rounded once more
@@ -101,6 +104,31 @@ class ResidualStream {
   const Elements& stream() const { return stream_; }
 
  private:
+  // True if scale * r may be beyond the range of f64.
+  static bool MayOverflow(const ResidualSum& sum) {
+    return std::abs(sum.scale) > (sum.r.dtype == DType::kF64 ? 1 : 0x1p+895);
+  }
+
+  // Sets the low parts of sums that are f64 although scale * r is none: AddResidualWide, which has no such pair, leaves
+  // them out.
+  static void FindLostParts(const ResidualSum& sum, const double* hi, double* lo) {
+    constexpr int64_t kAtOnce = 256;
+    double residuals[kAtOnce];
+    for (int64_t begin = 0; begin < sum.n; begin += kAtOnce) {
+      const int64_t n = std::min(kAtOnce, sum.n - begin);
+      ConvertToF64(sum.r.At(begin), n, residuals);
+      for (int64_t i = 0; i < n; ++i) {
+        const double r = residuals[i];
+        const double rounded = hi[begin + i];
+        if (std::isfinite(sum.scale * r) || !std::isfinite(r) || !std::isfinite(rounded)) continue;
+        double x = 0;
+        ConvertToF64(sum.x.At(begin + i), 1, &x);
+        const DoublePair h = Add({x / 16, 0}, TwoProduct(sum.scale / 16, r));
+        lo[begin + i] = (h.hi - rounded / 16 + h.lo) * 16;
+      }
+    }
+  }
+
   std::unique_ptr<char[]> rounded_, hi_, lo_;
   Elements stream_;
 };
@@ -124,18 +152,22 @@ double LargestMagnitude(const std::vector<double>& values, double absent) {
   return largest;
 }
 
-// True if the kernels can round y to the nearest value. They cannot for PowerNorm and for LpNorm of other orders than
-// 1, 2 and infinity.
+// True if y is rounded to the nearest value: not for LpNorm of an order that no integers of fixed size decide.
 bool RoundsToNearest(const Run& run) {
   const NormPlan& plan = run.plan;
-  return plan.precision == Precision::kExact && plan.power_groups == 0 && plan.statistic != Statistic::kPowerSum;
+  if (plan.precision != Precision::kExact) return false;
+  if (plan.statistic != Statistic::kPowerSum) return true;
+  const Job& job = run.job;
+  const bool keeps = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
+  const bool is_f64 = plan.dtype == DType::kF64 || (keeps && job.residual.dtype == DType::kF64);
+  return plan.p == std::floor(plan.p) && plan.p <= slow_road::LargestWholeOrder(is_f64, keeps);
 }
 
 void RunPattern(Run& run) {
   if (run.x.data == nullptr) {
     RunScatteredRows(run);
   } else if (run.plan.power_groups > 0) {
-    RunPowerNorm(run);
+    run.nearest.on ? RunNearestPowerNorm(run) : RunPowerNorm(run);
   } else if (run.plan.pattern == Pattern::kRows) {
     RunRows(run);
   } else {
@@ -188,6 +220,12 @@ void Run::Fold(PairSums* parts, int64_t n, int64_t stride) const {
   }
 }
 
+// (|x| / largest)^p. Elements that are nothing beside the largest are 0, as in PowerTerm.
+static DoublePair WholeTerm(DoublePair x, const PowerScale& by) {
+  const DoublePair ratio = Divide(x.hi < 0 ? Negate(x) : x, by.largest);
+  return ratio.hi < 0x1p-160 ? DoublePair{} : slow_road::WholePower(ratio, static_cast<int>(by.p));
+}
+
 void PowerTerms(const Elements& x, int64_t n, const PowerScale& by, double* high, double* low) {
   const auto* const data = static_cast<const char*>(x.data);
   const bool has_terms = by.largest > 0 && std::isfinite(by.largest);
@@ -195,7 +233,9 @@ void PowerTerms(const Elements& x, int64_t n, const PowerScale& by, double* high
     double element = 0;
     std::memcpy(&element, data + i * SizeOf(DType::kF64), sizeof(element));  // any alignment
     const DoublePair value = {element * by.scale, x.lo == nullptr ? 0 : x.lo[i] * by.scale};
-    const DoublePair term = has_terms ? PowerTerm(value, by.largest, by.p) : DoublePair{};
+    const DoublePair term = !has_terms       ? DoublePair{}
+                            : by.by_products ? WholeTerm(value, by)
+                                             : PowerTerm(value, by.largest, by.p);
     high[i] = term.hi;
     low[i] = term.lo;
   }
@@ -210,6 +250,10 @@ FinishedStatistics Run::Given(int64_t k1) const {
 FinishedStatistics Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
                                Precision precision) const {
   const auto n = static_cast<double>(count);
+  if (nearest.on && statistic == Statistic::kPowerSum && std::isfinite(shift)) {
+    const DoublePair norm = Multiply({shift, 0}, slow_road::WholeRoot(sums.second, static_cast<int>(rule.p)));
+    return FinishWide(Statistic::kAbsSum, rule, {.first = {}, .second = norm}, n, 0, scale);
+  }
   return wide() ? FinishWide(statistic, rule, sums, n, shift, scale)
                 : FinishNarrow(statistic, rule, sums, n, shift, precision);
 }

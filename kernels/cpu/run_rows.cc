@@ -139,6 +139,7 @@ class RowGroup {
     if (SumsPowers(plan_.statistic)) {
       const double scale = ScaleFor(magnitude, run_.rule);
       const double largest = magnitude.largest() * scale;
+      sums_to_zero_ = WideSumsAreZero(plan_.statistic, {}, magnitude, scale);
       if (plan_.statistic == Statistic::kPowerSum) SumPowers(rows, scale, largest, share_out, sums.data());
       run_.Fold(sums.data(), chunks, 1);
       return run_.Finish(plan_.statistic, sums[0], run_.counted, largest, scale, Precision::kExact);
@@ -150,6 +151,7 @@ class RowGroup {
     const double scale = ScaleFor(magnitude, run_.rule);
     const auto finish = [&](double shift) {
       const PairSums total = sums_about(Precision::kExact, shift, scale);
+      sums_to_zero_ = WideSumsAreZero(plan_.statistic, total.second, magnitude, scale);
       return run_.Finish(plan_.statistic, total, run_.counted, shift, scale, Precision::kExact);
     };
     const FinishedStatistics result = finish(first_shift(Precision::kExact) * scale);
@@ -169,7 +171,8 @@ class RowGroup {
         const order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, i);
         for (int64_t s = 0; s < chunk.segments; ++s) {
           PowerTerms(rows.x.At((chunk.segment + s) * rows.stride + chunk.at), chunk.length,
-                     {scale, largest, run_.rule.p}, high.data() + s * chunk.length, low.data() + s * chunk.length);
+                     {scale, largest, run_.rule.p, run_.nearest.on}, high.data() + s * chunk.length,
+                     low.data() + s * chunk.length);
         }
         const RowChunks terms = {.x = {DType::kF64, high.data(), low.data()},
                                  .n = chunk.length,

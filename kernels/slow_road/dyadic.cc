@@ -23,6 +23,17 @@ uint64_t SubtractBorrowing(uint64_t x, uint64_t y, uint64_t* borrow) {
   return static_cast<uint64_t>(difference);
 }
 
+// Adds factor * the n words at `words` to those at `sum`; returns what is carried into the word after these.
+uint64_t AddRow(uint64_t factor, const uint64_t* words, int n, uint64_t* sum) {
+  uint64_t carry = 0;
+  for (int j = 0; j < n; ++j) {
+    const Wide product = Wide{factor} * words[j] + sum[j] + carry;
+    sum[j] = static_cast<uint64_t>(product);
+    carry = static_cast<uint64_t>(product >> 64);
+  }
+  return carry;
+}
+
 }  // namespace
 
 Dyadic::Dyadic(double value) {
@@ -71,11 +82,6 @@ void Dyadic::Trim() {
     std::memmove(words_, words_ + zeros, static_cast<size_t>(size_) * sizeof(words_[0]));
   }
   if (size_ == 0) sign_ = 0;
-}
-
-uint64_t Dyadic::WordAt(int64_t exponent) const {
-  const int64_t i = (exponent - exponent_) / 64;
-  return exponent >= exponent_ && i < size_ ? words_[i] : 0;
 }
 
 Dyadic Dyadic::Negated() const {
@@ -136,18 +142,56 @@ Dyadic operator*(const Dyadic& a, const Dyadic& b) {
   product.sign_ = a.sign_ * b.sign_;
   product.exponent_ = a.exponent_ + b.exponent_;
   product.size_ = a.size_ + b.size_;
-  std::fill_n(product.words_, product.size_, 0);
+  std::fill_n(product.words_, b.size_, 0);  // each row writes one word more
   for (int i = 0; i < a.size_; ++i) {
-    uint64_t carry = 0;
-    for (int j = 0; j < b.size_; ++j) {
-      const Wide sum = Wide{a.words_[i]} * b.words_[j] + product.words_[i + j] + carry;
-      product.words_[i + j] = static_cast<uint64_t>(sum);
-      carry = static_cast<uint64_t>(sum >> 64);
-    }
-    product.words_[i + b.size_] = carry;
+    product.words_[i + b.size_] = AddRow(a.words_[i], b.words_, b.size_, product.words_ + i);
   }
   product.Trim();
   return product;
+}
+
+// The products of two different words count twice: they are summed once, doubled, and the squares are added.
+Dyadic Square(const Dyadic& a) {
+  Dyadic square;
+  if (a.sign_ == 0) return square;
+  const int n = a.size_;
+  assert(2 * n <= Dyadic::kMaxWords);
+  square.sign_ = 1;
+  square.exponent_ = 2 * a.exponent_;
+  square.size_ = 2 * n;
+  std::fill_n(square.words_, n, 0);
+  square.words_[2 * n - 1] = 0;
+  for (int i = 0; i + 1 < n; ++i) {
+    square.words_[i + n] = AddRow(a.words_[i], a.words_ + i + 1, n - i - 1, square.words_ + 2 * i + 1);
+  }
+  uint64_t carry = 0, shifted_out = 0;
+  for (int i = 0; i < n; ++i) {
+    const Wide own = Wide{a.words_[i]} * a.words_[i];
+    uint64_t* const two = square.words_ + 2 * i;
+    const uint64_t low = two[0], high = two[1];
+    two[0] = AddCarrying(low << 1 | shifted_out, static_cast<uint64_t>(own), &carry);
+    two[1] = AddCarrying(high << 1 | low >> 63, static_cast<uint64_t>(own >> 64), &carry);
+    shifted_out = high >> 63;
+  }
+  square.Trim();
+  return square;
+}
+
+KeptDyadic::KeptDyadic(const Dyadic& number)
+    : sign_(number.sign()), exponent_(number.exponent()), words_(static_cast<size_t>(number.size())) {
+  for (int i = 0; i < number.size(); ++i) words_[static_cast<size_t>(i)] = number.word(i);
+}
+
+Dyadic KeptDyadic::Value() const {
+  if (sign_ == 0) return {};
+  return {sign_, exponent_, words_.data(), static_cast<int>(words_.size())};
+}
+
+Dyadic Power(const Dyadic& a, int exponent) {
+  if (exponent == 1) return a;
+  if (exponent == 2) return Square(a);
+  const Dyadic half = Power(a, exponent / 2);
+  return exponent % 2 == 0 ? Square(half) : Square(half) * a;
 }
 
 }  // namespace normd::slow_road

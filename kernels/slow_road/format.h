@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "kernels/base/types.h"
+#include "kernels/power_sum.h"
 #include "kernels/slow_road/dyadic.h"
 
 namespace normd::slow_road {
@@ -33,7 +34,13 @@ struct Format {
   // Value `index`; Infinity() gives Inf.
   double Value(int64_t index) const {
     if (index >= Infinity()) return std::numeric_limits<double>::infinity();
-    return std::ldexp(static_cast<double>(Significand(index)), HalfStep(index) + 1);
+    if (bits == 53) return std::bit_cast<double>(index);
+    return static_cast<double>(Significand(index)) * PowerOfTwo(HalfStep(index) + 1);  // no std::ldexp, which is a call
+  }
+  // 2^HalfStep(index), which no f64 is below the normal numbers of f64: 0 there.
+  double Half(int64_t index) const {
+    const int exponent = HalfStep(index);
+    return exponent < -1022 ? 0 : PowerOfTwo(exponent);
   }
   // The same, where Infinity() counts as the power of two that follows the largest finite value.
   Dyadic Exactly(int64_t index) const { return {1, Significand(index), HalfStep(index) + 1}; }

@@ -4,13 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/slow_road/whole_power.h"
+
 namespace normd::slow_road {
 namespace {
-
-// The sums of an element and of its square. An f64 is a multiple of 2^-1074, a product of two of 2^-2148, the square of
-// that of 2^-4296; their magnitudes are under 2^1024, 2^2048 and 2^4096, and 2^62 of them are summed.
-using SumOfValues = ExactSum<-2176, 136>;
-using SumOfSquares = ExactSum<-4352, 268>;
 
 // Adds the terms of a sum in pairs: 1,024 one after the other, and such sums pairwise, so that a term takes part in
 // 1,024 + 53 additions at most.
@@ -43,80 +40,21 @@ class PairwiseSum {
 // -1, 0 or 1.
 int Sign(double value) { return value > 0 ? 1 : value < 0 ? -1 : 0; }
 
-// The sums of elements that are f64 each, without the detour over Dyadic.
-void AddValue(double value, SumOfValues* sum, SumOfSquares* squares) {
-  if (value == 0) return;
-  int exponent = 0;
-  const double fraction = std::frexp(std::abs(value), &exponent);
-  const auto m = static_cast<uint64_t>(std::ldexp(fraction, 53));
-  const int64_t e = exponent - 53;
-  if (sum != nullptr) sum->Add(value < 0 ? -1 : 1, m, e);
-  const auto square = static_cast<unsigned __int128>(m) * m;
-  squares->Add(1, static_cast<uint64_t>(square), 2 * e);
-  squares->Add(1, static_cast<uint64_t>(square >> 64), 2 * e + 64);
-}
-
 double WithSign(int64_t index, const Format& format, double sign) { return std::copysign(format.Value(index), sign); }
-
-// The nearest value to a positive number. `beside` tells the sign of the number less a dyadic one. The search begins at
-// the value `guess`, which costs least where it is the one below the number.
-struct Found {
-  int64_t index = 0;
-  bool is_tie = false;
-};
-template <typename Beside>
-Found FindNearest(const Format& format, int64_t guess, Beside beside) {
-  const int64_t infinity = format.Infinity();
-  const auto reaches = [&](int64_t index) { return beside(format.Exactly(index)) >= 0; };
-  int64_t low = std::clamp<int64_t>(guess, 0, infinity - 1);
-  int64_t high = low + 1;
-  for (int64_t step = 1; low > 0 && !reaches(low); step = std::min(2 * step, infinity / 2)) {
-    high = low;
-    low -= std::min(step, low);
-  }
-  for (int64_t step = 1; high < infinity && reaches(high); step = std::min(2 * step, infinity / 2)) {
-    low = high;
-    high += std::min(step, infinity - high);
-  }
-  if (high == infinity && reaches(infinity)) return {infinity, false};
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    (reaches(middle) ? low : high) = middle;
-  }
-  const int beyond = beside(format.Middle(low));
-  return {beyond > 0 || (beyond == 0 && low % 2 != 0) ? low + 1 : low, beyond == 0};
-}
-
-// The value of `format` nearest to numerator / denominator, which is positive, near `guess`; `zero` if that is 0.
-double RoundRatio(const Format& format, const Dyadic& numerator, const Dyadic& denominator, double guess, double zero) {
-  if (numerator.sign() == 0) return zero;
-  const Dyadic magnitude = numerator.Magnitude();
-  const int64_t start = std::isfinite(guess) ? format.IndexBelow(std::abs(guess)) : 0;
-  const Found found = FindNearest(format, start, [&](const Dyadic& m) { return Compare(magnitude, m * denominator); });
-  return WithSign(found.index, format, numerator.sign());
-}
 
 }  // namespace
 
 double ApplyIn(const Format& format, double n, const Affine& affine) {
   if (!std::isfinite(n)) return n * affine.weight.hi + affine.bias;
   const Dyadic product = Dyadic(n) * (Dyadic(affine.weight.hi) + Dyadic(affine.weight.lo));
-  const Dyadic one = Dyadic::Integer(1);
-  const double rough = n * affine.weight.hi;
-  const double scaled = RoundRatio(format, product, one, rough, rough);
+  const double scaled = RoundNumber(format, product, n * affine.weight.hi);
   if (!std::isfinite(scaled)) return scaled + affine.bias;
-  const double sum = scaled + affine.bias;
-  return RoundRatio(format, Dyadic(scaled) + Dyadic(affine.bias), one, sum, sum);
+  return RoundNumber(format, Dyadic(scaled) + Dyadic(affine.bias), scaled + affine.bias);
 }
 
 DoublePair SlowGroup::ValueOf(const Element& element) const {
   if (element.r == 0) return {element.x, 0};
   return normd::Add({element.x, 0}, TwoProduct(formula_.scale, element.r));
-}
-
-Dyadic SlowGroup::Exactly(const Element& element) const {
-  if (element.r == 0) return Dyadic(element.x);
-  return Dyadic(element.x) + Dyadic(formula_.scale) * Dyadic(element.r);
 }
 
 // ---- Pairs ----
@@ -133,71 +71,110 @@ DoublePair SlowGroup::PairMean() const {
 DoublePair SlowGroup::PairDivisor(DoublePair value) const {
   const DivisorRule& rule = formula_.rule;
   if (rule.mode == EpsMode::kInsideSqrt) return Sqrt(normd::Add(value, {rule.eps, 0}));
-  const bool is_root = formula_.statistic == Statistic::kAbsSum || formula_.statistic == Statistic::kMaxAbs;
-  const DoublePair root = is_root ? value : Sqrt(value);
+  const DoublePair root = formula_.is_norm() ? value : Sqrt(value);
   if (rule.mode == EpsMode::kAddToRoot) return normd::Add(root, {rule.eps, 0});
   const bool is_less = root.hi < rule.eps || (root.hi == rule.eps && root.lo < 0);
   return is_less ? DoublePair{rule.eps, 0} : root;
 }
 
-// The sums of the elements as `reader_` gives them; of kMaxAbs the largest magnitude.
-SumsAbout SlowGroup::ReadSums(bool* has_residual) const {
-  // A mean that is off by a few ulp of f64 is near enough to sum the squares about.
-  const double about = formula_.centred() ? PairMean().hi : 0;
-  PairwiseSum first, second;
+// R of the statistics that are norms.
+DoublePair SlowGroup::PairNorm() const {
+  if (formula_.statistic == Statistic::kAbsSum && sum_ != nullptr) return sum_().sums.second;
   DoublePair largest;
+  PairwiseSum sum;
   reader_([&](const Element* elements, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       const DoublePair v = ValueOf(elements[i]);
-      *has_residual = *has_residual || elements[i].r != 0;
-      if (formula_.statistic == Statistic::kAbsSum || formula_.statistic == Statistic::kMaxAbs) {
-        const DoublePair magnitude = v.hi < 0 ? Negate(v) : v;
-        second.Add(magnitude);
-        if (magnitude.hi > largest.hi || (magnitude.hi == largest.hi && magnitude.lo > largest.lo)) {
-          largest = magnitude;
-        }
-        continue;
-      }
+      const DoublePair magnitude = v.hi < 0 ? Negate(v) : v;
+      sum.Add(magnitude);
+      if (magnitude.hi > largest.hi || (magnitude.hi == largest.hi && magnitude.lo > largest.lo)) largest = magnitude;
+    }
+  });
+  if (formula_.statistic == Statistic::kAbsSum) return sum.Total();
+  if (formula_.statistic == Statistic::kMaxAbs || largest.hi == 0) return largest;
+  // Powers of elements that are at most 1 stay in range, and those that are lost do not matter.
+  const auto p = static_cast<int>(formula_.rule.p);
+  const int exponent = std::clamp(std::ilogb(largest.hi) + 1, -1000, 1000);
+  const double scale = std::ldexp(1.0, -exponent);
+  PairwiseSum powers;
+  reader_([&](const Element* elements, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const DoublePair v = ValueOf(elements[i]);
+      const double sign = v.hi < 0 ? -scale : scale;
+      powers.Add(WholePower({v.hi * sign, v.lo * sign}, p));
+    }
+  });
+  const DoublePair root = WholeRoot(powers.Total(), p);
+  return {root.hi / scale, root.lo / scale};
+}
+
+// The sums of the elements as `reader_` gives them, about their mean or 0; and whether they are equal to that.
+SumsAbout SlowGroup::ReadSums(PairStatistics* statistics) const {
+  // A mean that is off by a few ulp of f64 is near enough to sum the squares about.
+  const double about = formula_.centred() ? PairMean().hi : 0;
+  PairwiseSum first, second;
+  bool is_equal = true;
+  reader_([&](const Element* elements, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const DoublePair v = ValueOf(elements[i]);
+      statistics->has_residual = statistics->has_residual || elements[i].r != 0;
       const DoublePair d = about == 0 ? v : normd::Add(v, {-about, 0});
+      is_equal = is_equal && d.hi == 0 && elements[i].r == 0;  // sums with r are rounded
       first.Add(d);
       second.Add(Multiply(d, d));
     }
   });
-  return {about, {first.Total(), formula_.statistic == Statistic::kMaxAbs ? largest : second.Total()}};
+  statistics->is_equal = is_equal;
+  return {about, {first.Total(), second.Total()}};
+}
+
+// S of the other statistics, and the mean.
+DoublePair SlowGroup::PairSquares(PairStatistics* statistics) const {
+  SumsAbout read;
+  if (sum_ != nullptr) read = sum_();
+  // Whether squares that add up to 0 are of elements that are equal, the elements tell.
+  if (read.sums.second.hi == 0) read = ReadSums(statistics);
+  const auto& [about, sums] = read;
+  const auto count = static_cast<double>(formula_.counted);
+  DoublePair squares = sums.second;
+  if (formula_.centred()) {
+    const DoublePair delta = Divide(sums.first, count);
+    const DoublePair correction = Multiply(sums.first, delta);
+    statistics->mean = normd::Add({about, 0}, delta);
+    // Else the mean is no f64 that the elements lie about.
+    if (!(correction.hi <= squares.hi / 2)) return {std::numeric_limits<double>::quiet_NaN(), 0};
+    squares = normd::Add(squares, Negate(correction));
+  }
+  statistics->m2 = squares;
+  if (formula_.statistic == Statistic::kSumSquares) return squares;
+  const DoublePair value = Divide(squares, count);
+  if (formula_.centred()) {
+    const double spread = std::sqrt(value.hi);  // the deviation: the error of the mean is a part of it
+    statistics->mean_error = 0x1p-91 * spread;
+    statistics->own_mean_error = 0x1p-91 * spread + 0x1p-101 * (std::abs(about) + std::abs(statistics->mean.hi));
+    // The elements of a stream that is kept wide are off by 2^-104 of themselves, and so of the mean.
+    if (statistics->has_residual && spread > 0)
+      statistics->inverse_error = 0x1p-101 * std::abs(statistics->mean.hi) / spread;
+  }
+  return value;
 }
 
 SlowGroup::PairStatistics SlowGroup::SumPairs() const {
   PairStatistics result;
   DoublePair value = {formula_.given_variance, 0};
-  double spread = 0;  // the deviation: the error of the mean is a part of it
   if (formula_.is_given) {
     if (formula_.centred()) result.mean = {formula_.given_mean, 0};
   } else {
-    bool has_residual = false;
-    const auto [about, sums] = sum_ != nullptr ? sum_() : ReadSums(&has_residual);
-    const auto count = static_cast<double>(formula_.counted);
-    value = sums.second;
-    if (formula_.centred()) {
-      const DoublePair delta = Divide(sums.first, count);
-      const DoublePair correction = Multiply(sums.first, delta);
-      result.mean = normd::Add({about, 0}, delta);
-      if (!(correction.hi <= value.hi / 2)) return result;  // the mean is no f64 that the elements lie about
-      value = normd::Add(value, Negate(correction));
-    }
-    if (formula_.centred() || formula_.statistic == Statistic::kMeanSquare) value = Divide(value, count);
-    if (formula_.centred()) spread = std::sqrt(value.hi);
-    // The elements of a stream that is kept wide are off by 2^-104 of themselves, and so of the mean.
-    if (has_residual && spread > 0) result.inverse_error = 0x1p-101 * std::abs(result.mean.hi) / spread;
+    value = formula_.is_norm() ? PairNorm() : PairSquares(&result);
+    if (formula_.is_norm()) result.m2 = value;
   }
-  const bool divides = formula_.centred() || formula_.statistic == Statistic::kMeanSquare;
-  result.m2 = value.hi * (divides && !formula_.is_given ? static_cast<double>(formula_.counted) : 1);
   const DoublePair divisor = PairDivisor(value);
   result.inverse = Reciprocal(divisor);
+  result.mean_error *= result.inverse.hi;
   // Products of numbers in these ranges have all their digits.
-  const bool sums_in_range = formula_.is_given || (value.hi >= 0x1p-900 && value.hi <= 0x1p+960);
+  const bool sums_in_range = formula_.is_given || result.is_equal || (value.hi >= 0x1p-900 && value.hi <= 0x1p+960);
   const bool divisor_in_range = divisor.hi >= 0x1p-480 && divisor.hi <= 0x1p+480;
   result.usable = sums_in_range && divisor_in_range && std::abs(result.mean.hi) <= 0x1p+480;
-  result.mean_error = 0x1p-91 * spread * result.inverse.hi;
   return result;
 }
 
@@ -207,10 +184,18 @@ const SlowGroup::PairStatistics& SlowGroup::Pairs() {
 }
 
 // The sums are off by less than 2^-93 of the sums of their terms' magnitudes: 1,077 additions of 2^-104 each. 1/D is
-// off by half of that and four roundings; a centred element by the error of the mean and two roundings of the larger of
-// its parts, which are those of a residual stream where there is one. Three times the sum of these is taken.
+// off by half of that and four roundings, or by those of WholeRoot; a centred element by the error of the mean and two
+// roundings of the larger of its parts, which are those of a residual stream where there is one. Three times the sum of
+// these is taken.
 SlowGroup::Approximation SlowGroup::Approximate(const Element& element, const Affine& affine) {
-  const PairStatistics& s = Pairs();
+  PairStatistics s = Pairs();
+  if (affine.variance.has_value()) {
+    const DoublePair own = Sqrt(normd::Add({*affine.variance, 0}, {formula_.rule.eps, 0}));
+    s.usable = s.usable && own.hi >= 0x1p-240 && own.hi <= 0x1p+240;
+    s.inverse = Multiply(s.inverse, Reciprocal(own));
+  }
+  if (!s.usable) return {{}, std::numeric_limits<double>::infinity()};
+  if (!formula_.centred() && element.x == 0 && element.r == 0) return {{affine.bias, 0}, 0};
   const DoublePair value = ValueOf(element);
   const DoublePair centred = formula_.centred() ? normd::Add(value, Negate(s.mean)) : value;
   const DoublePair product = Multiply(Multiply(centred, s.inverse), affine.weight);
@@ -227,13 +212,13 @@ SlowGroup::Approximation SlowGroup::Approximate(const Element& element, const Af
   return {y, error};
 }
 
-std::optional<int64_t> SlowGroup::Decide(const Format& format, const Approximation& approximation, int64_t* guess) {
+std::optional<int64_t> SlowGroup::Decide(const Format& format, const Approximation& approximation) {
   const DoublePair y = approximation.y.hi < 0 ? Negate(approximation.y) : approximation.y;
-  int64_t index = std::isnan(y.hi) ? 0 : format.IndexBelow(y.hi);
-  *guess = index;
-  if (index >= format.Infinity() || y.hi > 0x1p+1000) return std::nullopt;
+  if (!(y.hi <= 0x1p+1000)) return std::nullopt;
+  int64_t index = format.IndexBelow(y.hi);
+  if (index >= format.Infinity()) return std::nullopt;
   if (y.lo < 0 && index > 0 && format.Value(index) == y.hi) --index;
-  const double half = std::ldexp(1.0, format.HalfStep(index));
+  const double half = format.Half(index);
   if (!(approximation.error <= half / 2)) return std::nullopt;
   const double distance = (y.hi - format.Value(index)) - half + y.lo;  // exact but for the last digit of y.lo
   if (std::abs(distance) <= approximation.error) return std::nullopt;
@@ -242,139 +227,89 @@ std::optional<int64_t> SlowGroup::Decide(const Format& format, const Approximati
 
 // ---- Exact integers ----
 
-SlowGroup::ExactStatistics SlowGroup::SumExactly() const {
-  const DivisorRule& rule = formula_.rule;
-  const Dyadic eps(rule.eps);
-  const Dyadic n = Dyadic::Integer(static_cast<uint64_t>(formula_.counted));
-  const Dyadic one = Dyadic::Integer(1);
-  ExactStatistics s;
-  s.count = s.k = one;
-  Dyadic value;          // S, or R^2, times `scale`
-  Dyadic squared = one;  // scale
-  Dyadic root;           // R itself, where it is a sum of magnitudes
-  bool is_root = false;
-  if (formula_.is_given) {
-    if (formula_.centred()) s.sum = Dyadic(formula_.given_mean);
-    value = Dyadic(formula_.given_variance);
-  } else {
-    SumOfValues sum;
-    SumOfSquares squares;
-    const bool norm = formula_.statistic == Statistic::kAbsSum || formula_.statistic == Statistic::kMaxAbs;
-    reader_([&](const Element* elements, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) {
-        if (!norm && elements[i].r == 0) {
-          AddValue(elements[i].x, formula_.centred() ? &sum : nullptr, &squares);
-          continue;
-        }
-        const Dyadic v = Exactly(elements[i]);
-        if (formula_.statistic == Statistic::kMaxAbs) {
-          const Dyadic magnitude = v.Magnitude();
-          if (Compare(magnitude, root) > 0) root = magnitude;
-        } else if (norm) {
-          sum.Add(v.Magnitude());
-        } else {
-          if (formula_.centred()) sum.Add(v);
-          squares.Add(v * v);
-        }
-      }
-    });
-    is_root = norm;
-    if (formula_.statistic == Statistic::kAbsSum) root = sum.Value();
-    if (!norm) value = squares.Value();
-    if (formula_.centred()) {
-      s.count = n;
-      s.sum = sum.Value();
-      value = n * value - s.sum * s.sum;
-      squared = n * n;
-    } else if (formula_.statistic == Statistic::kMeanSquare) {
-      s.k = squared = n;
-    }
-  }
-  // D times count: with a mean, sqrt(value) is n times the deviation, and eps is multiplied by n, too.
-  const Dyadic scaled_eps = s.count * eps;
-  if (is_root) {
-    s.r = rule.mode == EpsMode::kAddToRoot ? root + eps : Compare(root, eps) < 0 ? eps : root;
-  } else if (rule.mode == EpsMode::kInsideSqrt) {
-    s.q = value + squared * eps;
-  } else if (rule.mode == EpsMode::kAddToRoot) {
-    s.q = value;
-    s.r = scaled_eps;
-  } else {
-    const Dyadic least = squared * eps * eps;
-    s.q = Compare(value, least) < 0 ? least : value;
-  }
-  s.m2 = is_root ? root : value;
-  s.divisor_is_zero = s.r.sign() == 0 && s.q.sign() == 0;
-  return s;
-}
-
-const SlowGroup::ExactStatistics& SlowGroup::Exact() {
-  if (!exact_.has_value()) exact_ = SumExactly();
+const ExactStatistics& SlowGroup::Exact() {
+  if (!exact_.has_value()) exact_.emplace(SumExactly(formula_, reader_));
   return *exact_;
 }
 
-int SlowGroup::SignBeside(const Dyadic& product, const Dyadic& bias, const Dyadic& m) {
-  const ExactStatistics& s = Exact();
-  const Dyadic c = m - bias;
-  const Dyadic u = s.r.sign() == 0 ? product : product - c * s.r;
-  const int of_root = s.q.sign() == 0 ? 0 : c.sign();
-  if (u.sign() != of_root || of_root == 0) return u.sign() - of_root > 0 ? 1 : u.sign() - of_root < 0 ? -1 : 0;
-  return of_root * Compare(u * u * s.k, c * c * s.q);
+Divisor SlowGroup::WithVariance(double variance) {
+  const Divisor& own = *Exact().divisor;
+  return {own.r(), own.q() * (Dyadic(variance) + Dyadic(formula_.rule.eps)), own.k(), own.order()};
 }
 
-double SlowGroup::NearestExactly(const Format& format, const Element& element, const Affine& affine, int64_t guess) {
+double SlowGroup::NearestExactly(const Format& format, const Element& element, const Affine& affine) {
   const ExactStatistics& s = Exact();
-  if (s.divisor_is_zero) {
+  if (!s.divisor.has_value()) {
     return formula_.rule.zero_norm_gives_zero ? std::copysign(0.0, element.x + formula_.scale * element.r)
                                               : std::numeric_limits<double>::quiet_NaN();
   }
-  const Dyadic centred = s.count * Exactly(element) - s.sum;
+  const Dyadic value = ExactValue(formula_, element);
+  const Dyadic centred = formula_.centred() ? s.count.Value() * value - s.sum.Value() : value;
   const Dyadic product = centred * (Dyadic(affine.weight.hi) + Dyadic(affine.weight.lo));
   const Dyadic bias(affine.bias);
-  const int side = product.sign() == 0 ? bias.sign() : SignBeside(product, bias, Dyadic());
-  if (side == 0) {
-    if (bias.sign() != 0) return 0;  // w * n = -b
-    // A zero: +0 for an element that equals the mean, the sign of the element where nothing is subtracted.
-    const double n = centred.sign() != 0  ? centred.sign()
-                     : formula_.centred() ? 0.0
-                                          : element.x + formula_.scale * element.r;
-    return std::copysign(0.0, n) * std::copysign(1.0, affine.weight.hi) + affine.bias;
+  if (product.sign() == 0 && bias.sign() != 0) return RoundNumber(format, bias, 0);
+  Rounded rounded;
+  if (product.sign() != 0 && affine.variance.has_value()) {
+    rounded = RoundToNearest(format, product, WithVariance(*affine.variance), bias, &rungs_.work);
+  } else if (product.sign() != 0) {
+    rounded = RoundToNearest(format, product, *s.divisor, bias, &rungs_.work);
   }
-  const auto beside = [&](const Dyadic& magnitude) {
-    return side * SignBeside(product, bias, side > 0 ? magnitude : magnitude.Negated());
-  };
-  const Found found = FindNearest(format, guess, beside);
-  if (found.is_tie) ++rungs_.ties;
-  return WithSign(found.index, format, side);
+  if (rounded.is_tie) ++rungs_.ties;
+  if (rounded.sign != 0) return WithSign(rounded.index, format, rounded.sign);
+  if (bias.sign() != 0) return 0;  // w * n = -b
+  // A zero: +0 for an element that equals the mean, the sign of the element where nothing is subtracted.
+  const double n = centred.sign() != 0  ? centred.sign()
+                   : formula_.centred() ? 0.0
+                                        : element.x + formula_.scale * element.r;
+  return std::copysign(0.0, n) * std::copysign(1.0, affine.weight.hi) + affine.bias;
+}
+
+std::optional<double> SlowGroup::DecideStatistic(const Format& format, DoublePair value, double error) {
+  if (first_ != FirstRung::kPairs || !Pairs().usable || Pairs().has_residual) return std::nullopt;
+  const std::optional<int64_t> index = Decide(format, {value, error});
+  if (!index.has_value() || (*index == 0 && std::abs(value.hi) <= error)) return std::nullopt;
+  return WithSign(*index, format, Sign(value.hi));
 }
 
 double SlowGroup::NearestMean(const Format& format) {
-  if (!formula_.centred()) return 0;
-  const ExactStatistics& s = Exact();
-  return RoundRatio(format, s.sum, s.count, Pairs().mean.hi, 0);
+  if (!formula_.is_given && formula_.centred()) {
+    const std::optional<double> mean = DecideStatistic(format, Pairs().mean, Pairs().own_mean_error);
+    if (mean.has_value()) return *mean;
+  }
+  return formula_.centred() ? RoundQuotient(format, Exact().sum.Value(), Exact().count.Value()) : 0;
 }
 
 double SlowGroup::NearestInverse(const Format& format) {
+  const DoublePair pair = Pairs().inverse;
+  const std::optional<double> inverse = DecideStatistic(format, pair, pair.hi * (0x1p-90 + Pairs().inverse_error));
+  if (inverse.has_value()) return *inverse;
   const ExactStatistics& s = Exact();
-  if (s.divisor_is_zero) return std::numeric_limits<double>::infinity();
-  const double guess = Pairs().inverse.hi;
-  const int64_t start = std::isfinite(guess) ? format.IndexBelow(guess) : 0;
-  const Found found = FindNearest(format, start, [&](const Dyadic& m) { return SignBeside(s.count, Dyadic(), m); });
-  return format.Value(found.index);
+  if (!s.divisor.has_value()) return std::numeric_limits<double>::infinity();
+  return format.Value(RoundToNearest(format, s.count.Value(), *s.divisor, Dyadic(), &rungs_.work).index);
 }
 
 double SlowGroup::NearestM2() {
+  const Format format = FormatOf(DType::kF64);
+  if (!formula_.is_given) {
+    if (first_ == FirstRung::kPairs && Pairs().is_equal) return 0;
+    const std::optional<double> m2 = DecideStatistic(format, Pairs().m2, 0x1p-90 * Pairs().m2.hi);
+    if (m2.has_value()) return *m2;
+  }
   const ExactStatistics& s = Exact();
-  return RoundRatio(FormatOf(DType::kF64), s.m2, s.count, Pairs().m2, 0);
+  if (formula_.statistic != Statistic::kPowerSum || s.m2.sign() == 0) {
+    return RoundQuotient(format, s.m2.Value(), s.count.Value());
+  }
+  const Dyadic one = Dyadic::Integer(1);  // 1 / (1 / R^p)^(1 / p) is R
+  const Divisor reciprocal(Dyadic(), one, s.m2.Value(), static_cast<int>(formula_.rule.p));
+  return format.Value(RoundToNearest(format, one, reciprocal, Dyadic(), &rungs_.work).index);
 }
 
 double SlowGroup::Nearest(const Format& format, const Element& element, const Affine& affine) {
-  int64_t guess = 0;
   if (first_ == FirstRung::kPairs) {
     ++rungs_.pairs;
     const Approximation approximation = Approximate(element, affine);
-    const std::optional<int64_t> index = Decide(format, approximation, &guess);
-    if (index.has_value() && Pairs().usable) {
+    const std::optional<int64_t> index = Decide(format, approximation);
+    if (index.has_value()) {
       // A middle lies above 0, and y is farther from it than its error: the sign of y is known, unless y rounds to 0.
       if (*index > 0 || std::abs(approximation.y.hi) > approximation.error) {
         return WithSign(*index, format, Sign(approximation.y.hi));
@@ -382,7 +317,26 @@ double SlowGroup::Nearest(const Format& format, const Element& element, const Af
     }
   }
   ++rungs_.exact;
-  return NearestExactly(format, element, affine, guess);
+  return NearestExactly(format, element, affine);
+}
+
+double SlowGroup::NearestSquare(const Element& element) {
+  const Format format = FormatOf(DType::kF64);
+  if (element.x == 0 && element.r == 0) return 0;
+  if (first_ == FirstRung::kPairs) {
+    ++rungs_.pairs;
+    const Approximation n = Approximate(element, {});
+    const DoublePair square = Multiply(n.y, n.y);
+    // Twice the error of n, relative, and that of the product.
+    const double error = 2.5 * n.error * std::abs(n.y.hi) + 0x1p-100 * square.hi + 0x1p-1060;
+    const std::optional<int64_t> index = Decide(format, {square, error});
+    if (index.has_value()) return format.Value(*index);
+  }
+  ++rungs_.exact;
+  const Dyadic value = ExactValue(formula_, element);
+  if (value.sign() == 0) return 0;
+  const Divisor& divisor = *Exact().divisor;
+  return RoundQuotient(format, Square(value) * divisor.k(), divisor.q());
 }
 
 }  // namespace normd::slow_road

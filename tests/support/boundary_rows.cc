@@ -3,7 +3,6 @@
 #include <gmpxx.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -13,6 +12,7 @@
 #include "tests/support/oracle_dyadic.h"
 #include "tests/support/oracle_geometry.h"
 #include "tests/support/random.h"
+#include "tests/support/solved_rows.h"
 #include "tests/support/spec.h"
 
 namespace normd {
@@ -110,6 +110,8 @@ struct Form {
   Method method;
   std::vector<int64_t> shape;
   Layout layout = Layout::kUnspecified;
+  int64_t num_groups = 1;
+  bool masked = false, given = false;
 };
 
 constexpr int64_t kParameters = 120;
@@ -120,12 +122,26 @@ const Form kForms[] = {{Method::kLayerNorm, {4, kParameters}},
                        {Method::kRmsNorm, {4, kParameters}},
                        {Method::kBatchNorm, {5, kParameters, 7}, Layout::kChannelsFirst},
                        {Method::kBatchNorm, {35, kParameters}, Layout::kChannelsLast}};
+// Those whose groups, masks, tails or second divisor are of another kind. PowerNorm's v is given.
+const Form kOtherForms[] = {{Method::kGroupNorm, {4, kParameters, 5}, Layout::kChannelsFirst, 8},
+                            {Method::kGroupNorm, {3, 7, kParameters}, Layout::kChannelsLast, 8},
+                            {Method::kInstanceNorm, {2, kParameters, 11}, Layout::kChannelsFirst},
+                            {Method::kInstanceNorm, {2, 11, kParameters}, Layout::kChannelsLast},
+                            {Method::kBatchNorm, {4, kParameters, 7}, Layout::kChannelsFirst, 1, true},
+                            {Method::kBatchNorm, {32, kParameters}, Layout::kChannelsLast, 1, true},
+                            {Method::kPRmsNorm, {8, kParameters}},
+                            {Method::kPowerNorm, {10, kParameters}, Layout::kUnspecified, 2, false, true}};
 
 Case CaseOf(const Form& form, DType dtype) {
   Case c;
   c.spec = SpecOf(form.method, form.layout);
+  if (form.method == Method::kLpNorm) c.spec.attributes = LpNormSpec{.order = 3};
   if (form.method == Method::kLayerNorm) SetNormalizedShape(&c.spec, {form.shape.back()});
   if (form.method == Method::kBatchNorm) c.options.mode = Mode::kTraining;
+  if (form.method == Method::kPRmsNorm) std::get<PRmsNormSpec>(c.spec.attributes).p = 0.5;
+  SetNumGroups(&c.spec, form.num_groups);
+  c.options.given_statistics = form.given;
+  if (form.masked) c.mask = Mask::kSome;
   c.shape = form.shape;
   c.dtype = dtype;
   return c;
@@ -184,6 +200,11 @@ BoundaryRow WithParameters(const Form& form, DType dtype, const Parameters& p, u
   const oracle::Type type = OracleType(dtype);
   for (int64_t i = 0; i < elements; ++i) x.push_back(oracle::Round(type, 0.3 + random.Normal()));
   row.data.x = PackWide(dtype, x);
+  if (form.masked) {
+    for (int64_t i = 0; i < elements / kParameters; ++i) row.data.mask.push_back(random.Below(3) > 0 ? 1 : 0);
+    row.data.mask[0] = 1;
+  }
+  for (int i = 0; i < (form.given ? kParameters : 0); ++i) row.data.given_variance.push_back(random.Uniform(0.5, 2));
   const oracle::Spec spec = OracleSpec(row.c);
   const oracle::Input input = OracleInput(row.c, row.data);
   const std::vector<Wide> n = oracle::Compute(spec, input).y;
@@ -217,7 +238,7 @@ BoundaryRow WithParameters(const Form& form, DType dtype, const Parameters& p, u
 // ---- Rows without parameters ----
 
 constexpr int64_t kShortRow = 16, kShortRows = 100;
-using ShortRow = std::array<double, kShortRow>;
+using ShortRow = std::vector<double>;
 
 // The least distance of a normalised value of the row to a middle, in ulp, as f64 sees it: to about 2^-26 ulp of f32.
 double LeastDistance(const ShortRow& x, double mean, double inverse, int mantissa_bits) {
@@ -238,52 +259,81 @@ double DrawValue(DType dtype, Random& random) {
   return dtype == DType::kF32 ? static_cast<float>(v) : static_cast<double>(oracle::Round(OracleType(dtype), v));
 }
 
+double TermOf(RowDivisor by, double v) { return by == RowDivisor::kCubes ? std::abs(v * v * v) : v * v; }
+
+// 1 / D of `length` elements from their sum and the sum of their terms.
+double InverseOf(RowDivisor by, double length, double sum, double terms) {
+  if (by == RowDivisor::kCubes) return 1 / std::cbrt(terms);
+  if (by == RowDivisor::kMeanSquare) return 1 / std::sqrt(terms / length + 1e-6);
+  const double mean = sum / length;
+  return 1 / std::sqrt(terms / length - mean * mean + 1e-5);
+}
+
 // A random row, changed in one element after another until one of its values is within `reach` ulp of a middle.
-ShortRow FindShortRow(DType dtype, bool centred, double reach, Random& random) {
+ShortRow FindShortRow(DType dtype, RowDivisor by, int64_t length, double reach, Random& random) {
   constexpr int kDraws = 64;
-  const double eps = centred ? 1e-5 : 1e-6;
   const int bits = oracle::FormatOf(OracleType(dtype)).mantissa_bits;
+  const auto n = static_cast<double>(length);
   ShortRow x;
-  for (double& v : x) v = DrawValue(dtype, random);
+  for (int64_t i = 0; i < length; ++i) x.push_back(DrawValue(dtype, random));
   while (true) {
-    double& changed = x[static_cast<size_t>(random.Below(kShortRow))];
+    double& changed = x[static_cast<size_t>(random.Below(length))];
     changed = 0;
-    double sum = 0, squares = 0;
+    double sum = 0, terms = 0;
     for (const double v : x) {
       sum += v;
-      squares += v * v;
+      terms += TermOf(by, v);
     }
     for (int draw = 0; draw < kDraws; ++draw) {
       changed = DrawValue(dtype, random);
-      const double mean = centred ? (sum + changed) / kShortRow : 0;
-      const double square = (squares + changed * changed) / kShortRow - mean * mean;
-      if (LeastDistance(x, mean, 1 / std::sqrt(square + eps), bits) <= reach) return x;
+      const double mean = by == RowDivisor::kDeviation ? (sum + changed) / n : 0;
+      const double inverse = InverseOf(by, n, sum + changed, terms + TermOf(by, changed));
+      if (LeastDistance(x, mean, inverse, bits) <= reach) return x;
     }
   }
 }
 
-// LayerNorm and RMSNorm of short rows, and BatchNorm of the same rows as columns.
-void AddWithoutParameters(DType dtype, uint64_t seed, std::vector<BoundaryRow>& rows) {
-  const int log2_ulp = dtype == DType::kF32 ? -24 : -20;
-  for (const bool centred : {true, false}) {
-    BoundaryRow row = {.c = CaseOf({centred ? Method::kLayerNorm : Method::kRmsNorm, {kShortRows, kShortRow}}, dtype),
-                       .log2_ulp = log2_ulp};
-    Random random(seed ^ Fnv1a(row.c.Name()));
-    std::vector<Wide> x, columns(static_cast<size_t>(kShortRows * kShortRow));
-    for (int64_t r = 0; r < kShortRows; ++r) {
-      const ShortRow found = FindShortRow(dtype, centred, std::ldexp(0.75, log2_ulp), random);
-      for (int64_t i = 0; i < kShortRow; ++i) {
-        x.push_back(found[static_cast<size_t>(i)]);
-        columns[static_cast<size_t>(i * kShortRows + r)] = x.back();
-      }
+// Rows of `length` elements, which are found or, where f64 has no wider arithmetic to find them with, solved.
+std::vector<Wide> ShortRows(DType dtype, RowDivisor by, int64_t length, int log2_ulp, Random& random) {
+  std::vector<Wide> x;
+  for (int64_t r = 0; r < kShortRows; ++r) {
+    if (dtype == DType::kF64) {
+      const std::vector<Wide> solved = SolveRow(by, random);
+      x.insert(x.end(), solved.begin(), solved.end());
+      continue;
     }
-    row.data.x = PackWide(dtype, x);
-    rows.push_back(row);
-    if (!centred) continue;
-    row.c = CaseOf({Method::kBatchNorm, {kShortRow, kShortRows}, Layout::kChannelsLast}, dtype);
-    row.data.x = PackWide(dtype, columns);
-    rows.push_back(row);
+    const ShortRow found = FindShortRow(dtype, by, length, std::ldexp(0.75, log2_ulp), random);
+    x.insert(x.end(), found.begin(), found.end());
   }
+  return x;
+}
+
+// LayerNorm, RMSNorm and LpNorm of short rows; BatchNorm of the same rows as columns, InstanceNorm and GroupNorm of the
+// rows as channels. Longer rows of RMSNorm, too, which fill the vectors of 16-bit types.
+void AddWithoutParameters(DType dtype, uint64_t seed, std::vector<BoundaryRow>& rows) {
+  const int log2_ulp = dtype == DType::kF64 ? -48 : dtype == DType::kF32 ? -24 : -20;
+  const auto add = [&](const Form& form, const std::vector<Wide>& x) {
+    rows.push_back({.c = CaseOf(form, dtype), .data = {}, .log2_ulp = log2_ulp});
+    rows.back().data.x = PackWide(dtype, x);
+  };
+  const auto rows_of = [&](Method method, RowDivisor by, int64_t length) {
+    const Form form = {method, {kShortRows, length}};
+    Random random(seed ^ Fnv1a(CaseOf(form, dtype).Name()));
+    std::vector<Wide> x = ShortRows(dtype, by, length, log2_ulp, random);
+    add(form, x);
+    return x;
+  };
+  const std::vector<Wide> centred = rows_of(Method::kLayerNorm, RowDivisor::kDeviation, kShortRow);
+  std::vector<Wide> columns(centred.size());
+  for (int64_t i = 0; i < kShortRows * kShortRow; ++i) {
+    columns[static_cast<size_t>(i % kShortRow * kShortRows + i / kShortRow)] = centred[static_cast<size_t>(i)];
+  }
+  add({Method::kBatchNorm, {kShortRow, kShortRows}, Layout::kChannelsLast}, columns);
+  add({Method::kInstanceNorm, {2, kShortRows / 2, kShortRow}, Layout::kChannelsFirst}, centred);
+  add({Method::kGroupNorm, {10, kShortRows / 5, kShortRow / 2}, Layout::kChannelsFirst, 10}, centred);
+  rows_of(Method::kRmsNorm, RowDivisor::kMeanSquare, kShortRow);
+  if (SizeOf(dtype) == 2) rows_of(Method::kRmsNorm, RowDivisor::kMeanSquare, 4 * kShortRow);
+  rows_of(Method::kLpNorm, RowDivisor::kCubes, kShortRow);
 }
 
 }  // namespace
@@ -298,8 +348,11 @@ std::vector<BoundaryRow> BoundaryRows(uint64_t seed) {
       }
       if (SizeOf(dtype) == 2) rows.push_back(WithParameters(form, dtype, {true, true, dtype}, seed));
     }
-    // f64 has no wider arithmetic that would find such rows by trying.
-    if (dtype == DType::kF64) continue;
+    for (const Form& form : kOtherForms) {
+      for (const bool weight : {false, true}) {
+        rows.push_back(WithParameters(form, dtype, {weight, true, of_parameters}, seed));
+      }
+    }
     AddWithoutParameters(dtype, seed, rows);
   }
   return rows;

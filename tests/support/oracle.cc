@@ -22,7 +22,8 @@ void AddResidual(const Input& input, std::vector<Wide>& held, std::vector<Wide>&
     } else if (input.type != Type::kF64) {
       held[i] = Round(Type::kF64, sum);  // wide is f64 for the narrower types
     } else {
-      held[i] = sum;
+      // A sum that is no f64 even when it is rounded is Inf, as any other overflow is.
+      held[i] = IsFinite(Round(Type::kF64, sum)) ? sum : Round(Type::kF64, sum);
     }
     returned.push_back(Round(input.type, held[i]));
   }

@@ -54,7 +54,13 @@ void ExactGroups::TakeResidual() {
       if (!rounded.is_zero) bits = rounded.bits;
     }
     h_.push_back(bits);
-    if (!input_.keep_wide) values_[i] = Decode(input_.type, bits);
+    if (!input_.keep_wide) {
+      values_[i] = Decode(input_.type, bits);
+    } else if (IsFinite(x) && IsFinite(r)) {
+      const Rounded in_f64 = RoundToNearest(Type::kF64, Dyadic(x) + scale * Dyadic(r));
+      if (!IsFinite(Decode(Type::kF64, in_f64.bits)))
+        values_[i] = Decode(Type::kF64, in_f64.bits);  // Inf, as elsewhere
+    }
   }
 }
 
@@ -63,6 +69,7 @@ void ExactGroups::SumSquaresToScale() {
   for (size_t i = 0; i < values_.size(); ++i) {
     ScalingGroup& group = scaling_[places_[i].scaling];
     group.is_finite = group.is_finite && IsFinite(values_[i]);
+    if (!IsFinite(values_[i])) group.special += values_[i] * values_[i];
     if (group.is_finite) group.squares += Power(Held(i), 2);
   }
   const Dyadic eps = Dyadic(Wide(geometry_.GroupSize())) * eps_;
@@ -74,7 +81,7 @@ void ExactGroups::Sum() {
     if (!places_[i].enters) continue;
     ExactGroup& group = groups_[places_[i].group];
     ++group.count;
-    group.is_finite = group.is_finite && IsFinite(values_[i]) && (!IsPower() || scaling_[places_[i].scaling].is_finite);
+    group.is_finite = group.is_finite && IsFinite(values_[i]);
     if (group.is_finite) IsPower() ? AddTerm(i, group) : AddPowers(i, group);
   }
 }
@@ -90,8 +97,14 @@ void ExactGroups::AddPowers(size_t i, ExactGroup& group) const {
 }
 
 // One term of PowerNorm's v: x^2 / (mean square of the position's group + eps), rounded once to f64.
+// Beside an Inf it is 0.
 void ExactGroups::AddTerm(size_t i, ExactGroup& group) const {
-  const Divisor own = {.r = scaling_[places_[i].scaling].squares, .q = {}};
+  const ScalingGroup& position = scaling_[places_[i].scaling];
+  if (!position.is_finite) {
+    group.is_finite = !IsNan(position.special);
+    return;
+  }
+  const Divisor own = {.r = position.squares, .q = {}};
   if (own.IsZero()) {
     group.is_finite = false;  // 0 / 0
     return;

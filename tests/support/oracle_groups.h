@@ -59,6 +59,7 @@ class ExactGroups {
   // The channels of one position that PowerNorm scales together: their squares, and eps for each.
   struct ScalingGroup {
     bool is_finite = true;
+    Wide special = 0;  // the sum of the squares of Inf and NaN
     Dyadic squares;
   };
 

@@ -125,19 +125,21 @@ TEST(SlowGroupTest, DecidesAlikeInPairsAndInIntegers) {
   const auto number = [&] { return static_cast<double>(static_cast<float>(random.Normal())); };
   int64_t by_pairs = 0;
   for (const Statistic statistic : {Statistic::kMeanVariance, Statistic::kMeanSquare, Statistic::kSumSquares,
-                                    Statistic::kAbsSum, Statistic::kMaxAbs}) {
+                                    Statistic::kAbsSum, Statistic::kMaxAbs, Statistic::kPowerSum}) {
     for (const EpsMode mode : {EpsMode::kInsideSqrt, EpsMode::kAddToRoot, EpsMode::kClampRoot}) {
-      const bool is_root = statistic == Statistic::kAbsSum || statistic == Statistic::kMaxAbs;
+      const bool is_root = statistic == Statistic::kAbsSum || SumsPowers(statistic);
       if (is_root && mode == EpsMode::kInsideSqrt) continue;
       for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
         std::vector<Element> elements;
         for (int i = 0; i < 100; ++i) elements.push_back({number() + 3, i % 2 == 0 ? -0.0 : number()});
         Formula formula = About(statistic, 1e-5, mode);
         formula.scale = 1.0 / 3;
+        formula.rule.p = 3;
         GroupOf pairs(formula, elements);
         GroupOf exact(formula, elements, SlowGroup::FirstRung::kExact);
         for (const Element& element : elements) {
-          const Affine affine = {.weight = {number(), 0x1p-60}, .bias = number()};
+          Affine affine = {.weight = {number(), 0x1p-60}, .bias = number()};
+          if (statistic == Statistic::kPowerSum) affine.bias = -0.0;  // an LpNorm, which takes none
           const double want = exact.Nearest(FormatOf(dtype), element, affine);
           EXPECT_EQ(pairs.Nearest(FormatOf(dtype), element, affine), want);
         }
@@ -145,7 +147,102 @@ TEST(SlowGroupTest, DecidesAlikeInPairsAndInIntegers) {
       }
     }
   }
-  EXPECT_GT(by_pairs, 4'000);
+  EXPECT_GT(by_pairs, 4'800);
+}
+
+// 27 + 64 + 125 = 6^3. Each result but 5/6 and its kind has few digits, and 3/6 (1 + 2^-24) is a tie.
+TEST(SlowGroupTest, TakesRootsOfWholeOrder) {
+  for (const auto first : {SlowGroup::FirstRung::kPairs, SlowGroup::FirstRung::kExact}) {
+    Formula formula = About(Statistic::kPowerSum, 0, EpsMode::kAddToRoot);
+    formula.rule.p = 3;
+    GroupOf norm(formula, {{3}, {-4}, {5}}, first);
+    EXPECT_EQ(norm.Nearest(kF32, {3}), 0.5);
+    EXPECT_EQ(norm.Nearest(kF32, {-4}), -2.0f / 3);
+    EXPECT_EQ(norm.Nearest(FormatOf(DType::kF64), {5}), 5.0 / 6);
+    EXPECT_EQ(norm.Nearest(kF32, {3 + 0x3p-24}), 0.5);
+    EXPECT_EQ(norm.Nearest(kF32, {3 + 0x9p-24}), 0.5 + 0x1p-23);
+    EXPECT_EQ(norm.group().rungs().ties, 2);
+    EXPECT_EQ(norm.group().NearestM2(), 6);
+    EXPECT_EQ(norm.group().NearestInverse(kF32), 1.0f / 6);
+    formula.rule.eps = 2;
+    GroupOf added(formula, {{3}, {-4}, {5}}, first);
+    EXPECT_EQ(added.Nearest(kF32, {3}), 0.375);
+    formula.rule.mode = EpsMode::kClampRoot;
+    formula.rule.eps = 12;
+    GroupOf clamped(formula, {{3}, {-4}, {5}}, first);
+    EXPECT_EQ(clamped.Nearest(kF32, {3}), 0.25);
+  }
+}
+
+// s = (3, 9) / sqrt(45): s^2 = 0.2 and 1.8, and y of a channel whose v is 0.2 is 1 but for the rounding of 0.2.
+TEST(SlowGroupTest, DividesByTheVarianceOfAChannel) {
+  for (const auto first : {SlowGroup::FirstRung::kPairs, SlowGroup::FirstRung::kExact}) {
+    GroupOf position(About(Statistic::kMeanSquare, 0), {{3}, {9}}, first);
+    EXPECT_EQ(position.group().NearestSquare({3}), 0.2);
+    EXPECT_EQ(position.group().NearestSquare({9}), 1.8);
+    EXPECT_EQ(position.group().NearestSquare({0}), 0);
+    EXPECT_EQ(position.Nearest(kF32, {3}, {.variance = 0.2}), 1);
+    EXPECT_EQ(position.Nearest(kF32, {9}, {.variance = 0.05}), 6);
+    EXPECT_EQ(position.Nearest(kF32, {9}, {.weight = {2, 0}, .bias = 1, .variance = 0.8}), 4);
+  }
+}
+
+// ---- What the worst input costs ----
+
+// The work in integers that elements took on average, which no stranger can raise above the bounds that the tests name.
+struct MeanWork {
+  double decisions = 0, word_products = 0;
+};
+MeanWork WorkOf(const Formula& formula, const std::vector<Element>& elements, const std::vector<Affine>& affines,
+                DType dtype) {
+  GroupOf group(formula, elements);
+  for (size_t i = 0; i < elements.size(); ++i) {
+    group.Nearest(FormatOf(dtype), elements[i], affines[i % affines.size()]);
+  }
+  const auto n = static_cast<double>(elements.size());
+  const ExactWork& work = group.group().rungs().work;
+  return {static_cast<double>(work.decisions) / n, static_cast<double>(work.word_products) / n};
+}
+
+// A tie is one decision between numbers of a few words, whatever the type: 0.4 us.
+TEST(SlowGroupCostTest, ATieIsOneShortDecision) {
+  const std::vector<Element> elements = {{1}, {-1}, {1}, {-1}};
+  for (const double ulp : {0x1p-23, 0x1p-52}) {
+    const MeanWork work =
+        WorkOf(About(Statistic::kMeanVariance, 0), elements, {{.weight = {1 + ulp, 0}, .bias = ulp / 2}},
+               ulp == 0x1p-23 ? DType::kF32 : DType::kF64);
+    EXPECT_EQ(work.decisions, 1);
+    EXPECT_LE(work.word_products, 16);
+  }
+}
+
+// Exponents over the whole range, with weights of two parts: pairs are of no use, but 256 bits are.
+TEST(SlowGroupCostTest, AWideRangeTakesNoIntegers) {
+  Random random(TestSeed());
+  const auto any = [&] { return std::ldexp(1 + random.Uniform(), static_cast<int>(random.Below(2000)) - 1000); };
+  std::vector<Element> elements;
+  std::vector<Affine> affines;
+  for (int i = 0; i < 256; ++i) {
+    elements.push_back({any(), i % 2 == 0 ? any() : -0.0});
+    affines.push_back({.weight = {1, std::ldexp(random.Uniform(), -100)}, .bias = random.Normal()});
+  }
+  for (const Statistic statistic : {Statistic::kMeanVariance, Statistic::kMeanSquare, Statistic::kAbsSum}) {
+    for (const double eps : {0.0, 1e-5}) {
+      const EpsMode mode = statistic == Statistic::kAbsSum ? EpsMode::kAddToRoot : EpsMode::kInsideSqrt;
+      EXPECT_LE(WorkOf(About(statistic, eps, mode), elements, affines, DType::kF64).decisions, 0.1);
+    }
+  }
+}
+
+// D is 2^500 + 2^-500, w is 1 + 2^-1000, and x w / D and b cancel to the last bit.
+TEST(SlowGroupCostTest, CancellationTakesTwoDecisions) {
+  GroupOf group(About(Statistic::kSumSquares, 0), {{0x1p+500}, {1}, {1}, {0x1p-500}});
+  const Format f64 = FormatOf(DType::kF64);
+  EXPECT_EQ(group.Nearest(f64, {0x1p+500}, {.weight = {1, 0x1p-1000}, .bias = -1}), 0);
+  EXPECT_EQ(group.Nearest(f64, {0x1p+500}, {.weight = {1, 0x3p-1000}, .bias = -1}), 0x1p-999);
+  const ExactWork& work = group.group().rungs().work;
+  EXPECT_LE(work.decisions, 4);
+  EXPECT_LE(work.word_products, 4'000);
 }
 
 TEST(FormatTest, CountsTheValuesOfAType) {
