@@ -11,7 +11,8 @@ import pytest
 import normd_golden as golden
 from normd_golden import __main__ as program
 from normd_golden import generate
-from normd_golden.audit import _javascript, npz, webnn
+from normd_golden._formats import F16
+from normd_golden.audit import _javascript, judged_values, npz, webnn
 
 
 def tensor(data, shape, dtype="float32"):
@@ -73,7 +74,7 @@ def test_javascript_is_read_as_it_stands():
     assert len(list(_javascript.arrays(text))) == 1, "kMore is more than a literal"
     (finding,) = webnn.audit(text, "a.https.any.js")
     assert (finding.verdict, finding.nearest) == ("ok", 1.0), finding
-    (finding,) = webnn.audit(text.replace("'epsilon'", "epsilon").replace("1e-5", "1e-2"), "a.js")
+    (finding,) = webnn.audit(text.replace("epsilon: 1e-5", "epsilon: 1e-2"), "a.js")
     assert finding.is_wrong
 
 
@@ -123,6 +124,21 @@ def test_what_a_standard_lacks_is_refused():
         generate.webnn_test("n", golden.LayerNorm(4), x.astype(np.float64))
 
 
+def test_what_a_graph_does_not_hold_is_refused():
+    x = np.ones((2, 4), np.float32)
+    with pytest.raises(ValueError, match="residual is given; LayerNorm takes nothing beside bias here"):
+        generate.webnn_test("n", golden.LayerNorm(4), x, residual=x)
+    with pytest.raises(ValueError, match="running_var is given; LayerNorm takes nothing beside bias here"):
+        generate.webnn_test("n", golden.LayerNorm(4), x, running_var=x[0])
+
+
+def test_an_infinity_that_the_value_rounds_to_is_right():
+    finding = judged_values("n", 4, F16, np.array([np.inf, 1], np.float16), np.array([70000.0, 1.0]))
+    assert (finding.verdict, finding.nearest, finding.max_ulp) == ("ok", 1.0, 0.0)
+    finding = judged_values("n", 4, F16, np.array([np.inf, np.nan], np.float16), np.array([60000.0, 1.0]))
+    assert (finding.verdict, finding.nearest) == ("WRONG", 0.0)
+
+
 def test_an_npz_file_has_its_spec_with_it(tmp_path, capsys):
     x = np.random.default_rng(2).standard_normal((8, 64)).astype(np.float32)
     y = golden.rms_norm(x, 64, eps=1e-6)
@@ -149,6 +165,61 @@ def test_a_file_that_lacks_something_is_named(tmp_path, capsys):
     assert program.main(["audit", "npz", str(tmp_path / "none.npz")]) == 2
     assert "has no array y" in capsys.readouterr().err
     assert program.main(["audit", "webnn", str(tmp_path / "absent.js")]) == 2
+
+
+def test_an_array_that_is_not_known_is_refused(tmp_path, capsys):
+    ones = np.ones((2, 4), np.float32)
+    np.savez(tmp_path / "more.npz", x=ones, y=ones, gamma=ones[0], spec="LayerNorm(4)")
+    assert program.main(["audit", "npz", str(tmp_path / "more.npz")]) == 2
+    assert "has an array gamma; x, y, spec, weight" in capsys.readouterr().err
+
+
+def test_a_scaled_residual_in_a_file_is_a_part_of_the_formula(tmp_path):
+    rng = np.random.default_rng(5)
+    x, r = (rng.standard_normal((4, 32)).astype(np.float32) for _ in range(2))
+    y = golden.rms_norm(x, 32, eps=0.5, residual=r, residual_scale=0.25, residual_rounding="keep_wide")
+    np.savez(tmp_path / "r.npz", x=x, y=y, residual=r, residual_scale=0.25, residual_rounding="keep_wide",
+             spec="RMSNorm(32, eps=0.5)")  # fmt: skip
+    assert npz.audit(str(tmp_path / "r.npz")).nearest == 1.0
+
+
+def unusable_npz_files():
+    ones = np.ones((2, 4), np.float32)
+    yield "y of another type", {"x": ones, "y": ones.astype(np.float64), "spec": "LayerNorm(4)"}
+    yield "whole numbers", {"x": np.ones((2, 4), int), "y": ones, "spec": "LayerNorm(4)"}
+    yield "no eps", {"x": ones, "y": ones, "spec": "LayerNorm(4, eps='a')"}
+    yield "too many arguments", {"x": ones, "y": ones, "spec": "LayerNorm(1, 2, 3, 4, 5, 6, 7, 8)"}
+
+
+@pytest.mark.parametrize("arrays", [pytest.param(arrays, id=name) for name, arrays in unusable_npz_files()])
+def test_an_unusable_file_is_no_wrong_expectation(tmp_path, capsys, arrays):
+    np.savez(tmp_path / "bad.npz", **arrays)
+    assert program.main(["audit", "npz", str(tmp_path / "bad.npz")]) == 2
+    assert str(tmp_path) in (said := capsys.readouterr().err) or "spec is" in said
+
+
+def test_what_is_no_npz_file_is_said(tmp_path, capsys):
+    np.save(tmp_path / "one.npy", np.ones(4))
+    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04" + bytes(40))
+    (tmp_path / "text.npz").write_text("x")
+    for name in ("one.npy", "cut.npz", "text.npz"):
+        assert program.main(["audit", "npz", str(tmp_path / name)]) == 2, name
+        assert "is no .npz file that can be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ['{"tests": null}', '[{"name": "n", "graph": {"inputs": {}, "operators": [], "expectedOutputs": {}}}]',
+                                  '[{"name": "n", "graph": {"inputs": {}, "operators": [{"name": "gelu", "arguments": [1], "outputs": []}]}}]',
+                                  "[" * 100000])  # fmt: skip
+def test_a_file_of_which_nothing_is_judged_is_unusable(tmp_path, text):
+    (tmp_path / "tests.json").write_text(text)
+    assert program.main(["audit", "webnn", str(tmp_path / "tests.json")]) == 2
+
+
+@pytest.mark.parametrize("limit", ["nan", "inf", "-1"])
+def test_a_limit_is_a_number(limit):
+    with pytest.raises(SystemExit) as ended:
+        program.main(["audit", "npz", "unused.npz", "--max-ulp", limit])
+    assert ended.value.code == 2
 
 
 def test_the_module_is_a_program(tmp_path):

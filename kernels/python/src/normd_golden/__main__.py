@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import Iterator, List, Optional
 
@@ -11,7 +12,7 @@ from normd_golden.audit._finding import MAX_ULP
 
 
 def main(words: Optional[List[str]] = None) -> int:
-    """1 if an expectation is wrong, 2 for a command line or a file that cannot be used."""
+    """1 if an expectation is wrong; 2 for a command line or a file that cannot be used, or if nothing could be judged."""
     options = _parser().parse_args(words)
     try:
         findings = list(_findings(options))
@@ -20,6 +21,8 @@ def main(words: Optional[List[str]] = None) -> int:
         return 2
     shown = None if options.all else max(20, sum(one.is_wrong for one in findings))
     print(summary(findings, f"audit {options.what}", shown))
+    if all(one.verdict == "not judged" for one in findings):
+        return 2
     return int(any(one.is_wrong for one in findings))
 
 
@@ -43,6 +46,14 @@ def _findings(options: argparse.Namespace) -> Iterator[Finding]:
             yield npz.audit(path, options.spec, options.max_ulp)
 
 
+def _limit(text: str) -> float:
+    """A finite number, at least 0."""
+    value = float(text)
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text} must be a finite number, at least 0")
+    return value
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m normd_golden", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -56,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     npz.add_argument("file", nargs="+")
     npz.add_argument("--spec", default="", help="such as 'RMSNorm(eps=1e-6)', instead of the array spec of the file")
     for kind in (onnx, webnn, npz):
-        kind.add_argument("--max-ulp", type=float, default=MAX_ULP, metavar="U",
+        kind.add_argument("--max-ulp", type=_limit, default=MAX_ULP, metavar="U",
                           help="the largest error of what is right (default %(default)s); errors of small elements count "
                           "in ulp at the root mean square of the result")  # fmt: skip
         kind.add_argument("--all", action="store_true", help="print every finding, and not the first 20 and all wrong ones")

@@ -1,6 +1,6 @@
 """Test data for conformance suites, with the nearest values as what they expect.
 
-    generate.onnx_test("test_rms_normalization_hard", golden.RMSNorm(256, eps=1e-5), x, weight)   # a folder
+    generate.onnx_test("test_rms_normalization_hard", golden.RMSNorm(256, eps=2.0**-17), x, weight)  # a folder
     generate.webnn_test("layerNormalization 4D", golden.LayerNorm(axes=(1, 2, 3)), x)             # a dict for JSON
 
 Of the specs that the two standards have, in the order of casts affine_then_cast.
@@ -28,6 +28,12 @@ class _Call(NamedTuple):
 
 
 def _called(spec: specs.Spec, x: Any, weight: Any, bias: Any, rest: Mapping[str, Any]) -> _Call:
+    known = _RUNNING if isinstance(spec, specs.BatchNorm) else ()
+    for name in rest:
+        if name not in known:
+            raise ValueError(f"{name} is given; {type(spec).__name__} takes {' and '.join(known) or 'nothing beside bias'} here")
+    if isinstance(spec, specs.BatchNorm):
+        rest = {**rest, "training": False}
     if spec.casts_first or getattr(spec, "eps_mode", None) not in (None, "inside_sqrt"):
         raise ValueError(f"spec is {spec}; neither standard has its eps_mode or cast_order")
     if getattr(spec, "weight_offset", 0):
@@ -77,7 +83,7 @@ def onnx_test(folder: str, spec: specs.Spec, x: Any, weight: Any, bias: Any = No
     import onnx
     from onnx import numpy_helper
 
-    call = _called(spec, x, weight, bias, {**rest, **({"training": False} if isinstance(spec, specs.BatchNorm) else {})})
+    call = _called(spec, x, weight, bias, rest)
     operator, attributes = _onnx_node(spec, call.inputs["x"])
     needs_bias = operator not in ("LayerNormalization", "RMSNormalization")
     for name in ("weight", "bias") if needs_bias else ("weight",):
@@ -99,7 +105,7 @@ _WEBNN_DTYPES = ("float32", "float16")
 
 def webnn_test(name: str, spec: specs.Spec, x: Any, weight: Any = None, bias: Any = None, **rest: Any) -> Dict[str, Any]:
     """A test as WebNN's conformance tests have it: a dict that JSON can write. rest: as for onnx_test."""
-    call = _called(spec, x, weight, bias, {**rest, **({"training": False} if isinstance(spec, specs.BatchNorm) else {})})
+    call = _called(spec, x, weight, bias, rest)
     if call.y.dtype.name not in _WEBNN_DTYPES:
         raise ValueError(f"x has dtype {call.y.dtype.name}; WebNN has {', '.join(_WEBNN_DTYPES)}")
     operator, options = _webnn_operator(spec, call.inputs["x"])

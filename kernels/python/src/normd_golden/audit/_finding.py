@@ -49,9 +49,13 @@ def judged_values(name: str, max_ulp: float, format_: Format, words: Array, exac
     scale = np.maximum(np.abs(exact), _scale(exact))
     with np.errstate(invalid="ignore"):
         errors = np.abs(found - exact) / format_.ulp(scale)
-    errors[(np.isnan(found) & np.isnan(exact)) | (found == exact)] = 0
+    # Of the exact value's own kind: equal, or what it is rounded to where it is beyond the type.
+    rounded = format_.widen(format_.round(exact))
+    is_nearest = (rounded == found) | (np.isnan(rounded) & np.isnan(found))
+    errors[is_nearest & ~(np.isfinite(found) & np.isfinite(exact))] = 0
+    errors[found == exact] = 0
     errors[~np.isfinite(errors)] = np.inf
-    nearest = float((format_.widen(format_.round(exact)) == found).mean()) if found.size else 1.0
+    nearest = float(is_nearest.mean()) if found.size else 1.0
     worst = float(errors.max()) if errors.size else 0.0
     text = f"{100 * nearest:.6g} % nearest, max {worst:.4g} ulp"
     if worst > max_ulp:

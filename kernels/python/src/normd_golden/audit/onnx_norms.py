@@ -149,6 +149,8 @@ def hard_cases(run: Runner, name: str, max_ulp: float = MAX_ULP) -> Iterator[Fin
             inputs = {key: np.ascontiguousarray(one) for key, one in given.items() if one is not None}
             try:
                 y = run(model(operator, inputs, attributes), inputs)[0]
+            except ImportError:
+                raise
             except Exception as error:  # noqa: BLE001, a runtime may refuse in ways of its own
                 yield skipped(label, f"{type(error).__name__}: {error}".splitlines()[0])
                 continue

@@ -40,11 +40,15 @@ class Unknown(ValueError):
 def tests_of(text: str, path: str = "") -> List[Dict[str, Any]]:
     """The tests of a file. ValueError if there are none."""
     if path.endswith(".json") or text.lstrip().startswith(("{", "[")):
-        given = json.loads(text)
-        lists = [given.get("tests", []) if isinstance(given, dict) else given]
+        try:
+            given = json.loads(text)
+        except RecursionError:
+            raise ValueError(f"{path or 'the text'} is nested too deeply") from None
+        lists = [given.get("tests") if isinstance(given, dict) else given]
     else:
         lists = list(_javascript.arrays(text))
-    found = [test for one in lists for test in one if isinstance(test, dict) and "graph" in test and "name" in test]
+    tests = (test for one in lists if isinstance(one, list) for test in one if isinstance(test, dict))
+    found = [test for test in tests if "graph" in test and "name" in test]
     if not found:
         raise ValueError(f"{path or 'the text'} has no test with a name and a graph")
     return found
@@ -57,7 +61,7 @@ def audit(text: str, path: str = "", max_ulp: float = MAX_ULP) -> Iterator[Findi
             yield _audited(test["name"], test["graph"], max_ulp)
         except Unknown as why:
             yield skipped(test["name"], str(why))
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             yield skipped(test["name"], f"{type(error).__name__}: {error}")
 
 
