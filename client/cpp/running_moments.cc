@@ -1,7 +1,9 @@
 #include "client/cpp/running_moments.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -54,6 +56,12 @@ v1::Session WantedSession(int64_t channels, const RunningMomentsOptions& options
   return session;
 }
 
+// The shortest text that reads back as `value`: values that differ have texts that differ.
+std::string NumberText(double value) {
+  char text[32];
+  return {text, std::to_chars(std::begin(text), std::end(text), value).ptr};
+}
+
 struct Attribute {
   absl::string_view name;
   std::string text;
@@ -68,13 +76,13 @@ std::vector<Attribute> AttributesOf(const v1::Session& session) {
           {"channel_names", absl::StrJoin(session.channel_names(), ",")},
           {"method", session.spec().has_batch_norm() ? "batch_norm" : "another one"},
           {"weighting", running.weighting() == v1::WEIGHTING_SAMPLES ? "samples" : "steps"},
-          {"eps", absl::StrCat(batch_norm.has_eps() ? batch_norm.eps() : 1e-5)},
+          {"eps", NumberText(batch_norm.has_eps() ? batch_norm.eps() : 1e-5)},
           {"variance", is_unbiased ? "unbiased" : "biased"},
-          {"prior_count", absl::StrCat(running.prior_count())},
-          {"prior_mean", absl::StrCat(running.prior_mean())},
-          {"prior_variance", absl::StrCat(running.has_prior_variance() ? running.prior_variance() : kPriorVariance)},
-          {"decay", absl::StrCat(running.has_decay() ? running.decay() : 1)},
-          {"max_count", running.has_max_count() ? absl::StrCat(running.max_count()) : "absent"}};
+          {"prior_count", NumberText(running.prior_count())},
+          {"prior_mean", NumberText(running.prior_mean())},
+          {"prior_variance", NumberText(running.has_prior_variance() ? running.prior_variance() : kPriorVariance)},
+          {"decay", NumberText(running.has_decay() ? running.decay() : 1)},
+          {"max_count", running.has_max_count() ? NumberText(running.max_count()) : "absent"}};
 }
 
 absl::Status CheckSameAttributes(const v1::Session& there, const v1::Session& wanted) {

@@ -1,8 +1,10 @@
 #include "client/normctl/find_variant.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,15 +17,16 @@ std::string KeyOf(const Variant& variant) {
   return absl::StrCat(variant.spec.SerializeAsString(), "/", variant.residual_rounding, variant.unbiased);
 }
 
+// The smaller, the better.
+std::tuple<int64_t, double, int64_t> RankOf(const Fit& fit) {
+  const double step = fit.mean_ulps > 0 ? std::floor(std::log(fit.mean_ulps) / std::log(1.5)) : -1e9;
+  const int64_t thousandths = fit.elements > 0 ? fit.nearest * 1000 / fit.elements : 0;
+  return {fit.mismatches, step, -thousandths};
+}
+
 }  // namespace
 
-bool FitsBetter(const Fit& a, const Fit& b) {
-  constexpr double kClearly = 1.5;
-  if (a.mismatches != b.mismatches) return a.mismatches < b.mismatches;
-  if (a.mean_ulps * kClearly < b.mean_ulps) return true;
-  if (b.mean_ulps * kClearly < a.mean_ulps) return false;
-  return static_cast<double>(a.nearest - b.nearest) > 1e-3 * static_cast<double>(a.elements);
-}
+bool FitsBetter(const Fit& a, const Fit& b) { return RankOf(a) < RankOf(b); }
 
 absl::StatusOr<std::vector<FoundVariant>> FindVariant(
     const FoundVariant& given, const VariantInput& input,

@@ -19,9 +19,10 @@ struct Fit {
   double max_ulps = 0, mean_ulps = 0;
 };
 
-// Whether `a` explains the candidate better than `b`: fewer mismatches; then a mean error that is smaller by a third,
-// as errors of the arithmetic and of the definition differ by more; then a larger share of elements that are the
-// nearest, by a thousandth of all, which tells orders of rounding apart. Definitions that fit alike are not better.
+// Whether `a` explains the candidate better than `b`: fewer mismatches; then a smaller mean error, in steps of one and
+// a half, as errors of the arithmetic and of the definition differ by more; then a larger share of elements that are
+// the nearest, in thousandths, which tells orders of rounding apart. An order: definitions that fit alike are not
+// better.
 bool FitsBetter(const Fit& a, const Fit& b);
 
 struct FoundVariant {
@@ -30,7 +31,7 @@ struct FoundVariant {
 };
 
 // The most definitions that a search tries beside the one that it begins with.
-inline constexpr int kMostVariants = 200;
+inline constexpr int kMostVariants = 250;
 
 // Tries the neighbours of `given`, whose fit is known, then those of the best of them, until none is better. Returns
 // what it tried, `given` included: the best first, the others by their mean error. `judge` returns nullopt for a

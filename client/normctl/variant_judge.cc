@@ -11,13 +11,16 @@ namespace {
 
 bool DoesNotFit(const absl::Status& status) { return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status); }
 
-// Adds the weight offset to the weight of `request`, takes it from the spec, and multiplies by `factor`.
+// Multiplies the weight of `request`, weight offset included, by `factor`; a weight that is absent is 1.
+// REQUIRES: a weight or a bias is given.
 absl::Status ScaleWeight(double factor, v1::NormalizeRequest& request) {
-  const absl::StatusOr<Tensor> weight = Tensor::FromProto(request.parameters().weight());
+  const v1::Parameters& parameters = request.parameters();
+  const bool has_weight = parameters.has_weight();
+  const absl::StatusOr<Tensor> weight = Tensor::FromProto(has_weight ? parameters.weight() : parameters.bias());
   if (!weight.ok()) return weight.status();
   std::vector<double> values = weight->ToDoubles();
   const double offset = TakeWeightOffset(*request.mutable_spec());
-  for (double& value : values) value = (value + offset) * factor;
+  for (double& value : values) value = has_weight ? (value + offset) * factor : factor;
   *request.mutable_parameters()->mutable_weight() = Tensor::F64(weight->shape, std::move(values)).ToProto();
   return absl::OkStatus();
 }
@@ -64,7 +67,9 @@ absl::StatusOr<double> VariantJudge::SetUnbiased(v1::NormalizeRequest& request) 
   if (*count <= 1) return absl::InvalidArgumentError("one element has no unbiased variance");
   UnbiasedForm form = OfUnbiased(request.spec(), *count);
   *request.mutable_spec() = std::move(form.spec);
-  if (!request.parameters().has_weight()) return form.factor;
+  // Rounded before the affine step, or without one, y itself has the factor.
+  const bool has_affine = request.parameters().has_weight() || request.parameters().has_bias();
+  if (!has_affine || CastsFirst(request.spec())) return form.factor;
   if (absl::Status status = ScaleWeight(form.factor, request); !status.ok()) return status;
   return 1;
 }

@@ -19,7 +19,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 // What the common frameworks set by default, and none.
-constexpr double kUsualEps[] = {1e-5, 1e-6, 1e-3, 1e-8, 1e-12, 0};
+constexpr double kUsualEps[] = {1e-5, 1e-6, 0x1p-23, 1e-3, 1e-4, 1e-7, 1e-8, 1e-12, 0};
 
 // The message of the method, and one of its fields by name. REQUIRES: `spec` chooses a method.
 Message& MethodOfSpec(v1::NormSpec& spec) {
@@ -90,6 +90,20 @@ v1::NormSpec WithOtherMean(const v1::NormSpec& spec, int64_t rank) {
   return out;
 }
 
+// GroupNorm with other numbers of groups that divide the channels: the usual ones, and one for each channel.
+void AddGroups(const Variant& variant, const VariantInput& input, std::vector<Variant>* out) {
+  const v1::GroupNorm& group = variant.spec.group_norm();
+  if (input.shape.size() < 2 || group.affine_per_group()) return;
+  const bool first = group.layout() != v1::LAYOUT_CHANNELS_LAST;
+  const int64_t channels = first ? input.shape[1] : input.shape.back();
+  for (const int64_t groups : {int64_t{1}, int64_t{2}, int64_t{4}, int64_t{8}, int64_t{16}, int64_t{32}, channels}) {
+    if (groups == group.num_groups() || groups < 1 || channels % groups != 0) continue;
+    Variant other = variant;
+    other.spec.mutable_group_norm()->set_num_groups(groups);
+    out->push_back(std::move(other));
+  }
+}
+
 // Whether `method` normalises the trailing axes from `first` on.
 template <typename Method>
 bool IsOverTrailing(const Method& method, int64_t first, int64_t rank) {
@@ -99,7 +113,7 @@ bool IsOverTrailing(const Method& method, int64_t first, int64_t rank) {
   return static_cast<int64_t>(axes.size()) == rank - first && *axes.begin() == first;
 }
 
-// Other trailing axes, from the last one to all of them.
+// Other axes: the trailing ones, from the last one to all of them, and each by itself.
 template <typename Method>
 void AddAxes(const Variant& variant, int64_t rank, Method* (v1::NormSpec::*mutable_method)(),
              std::vector<Variant>* out) {
@@ -110,15 +124,17 @@ void AddAxes(const Variant& variant, int64_t rank, Method* (v1::NormSpec::*mutab
     method.clear_normalized_shape();
     method.clear_axes();
     for (int64_t axis = first; axis < rank; ++axis) method.add_axes(axis);
+    out->push_back(other);
+    if (first == rank - 1) continue;
+    method.clear_axes();
+    method.add_axes(first);
     out->push_back(std::move(other));
   }
 }
 
-// Whether the variance can be taken over n - 1: 1 / c is a factor of the weight, or of y.
+// Whether a variance is taken, which may be over n - 1.
 bool MayBeUnbiased(const v1::NormSpec& spec, const VariantInput& input) {
-  const bool casts_first = EnumOf(spec, "cast_order") == v1::CAST_ORDER_CAST_THEN_AFFINE;
-  const bool has_factor = input.has_weight || !input.has_bias;
-  return IsCentred(spec) && !input.given_statistics && !casts_first && has_factor;
+  return IsCentred(spec) && !input.given_statistics;
 }
 
 // eps, where it is added, and whether the variance is biased, together: each can hide that another is wrong.
@@ -144,10 +160,10 @@ void AddAffine(const Variant& variant, const VariantInput& input, std::vector<Va
     const double other = DoubleOf(variant.spec, "weight_offset") == 0 ? 1 : 0;
     out->push_back({WithDouble(variant.spec, "weight_offset", other), variant.residual_rounding, variant.unbiased});
   }
-  if (variant.unbiased || !(input.has_weight || input.has_bias) || !Has(variant.spec, "cast_order")) return;
-  const bool casts_first = EnumOf(variant.spec, "cast_order") == v1::CAST_ORDER_CAST_THEN_AFFINE;
+  if (!(input.has_weight || input.has_bias) || !Has(variant.spec, "cast_order")) return;
+  const bool casts_first = CastsFirst(variant.spec);
   const v1::CastOrder other = casts_first ? v1::CAST_ORDER_AFFINE_THEN_CAST : v1::CAST_ORDER_CAST_THEN_AFFINE;
-  out->push_back({WithEnum(variant.spec, "cast_order", other), variant.residual_rounding});
+  out->push_back({WithEnum(variant.spec, "cast_order", other), variant.residual_rounding, variant.unbiased});
 }
 
 void AddStatistics(const Variant& variant, const VariantInput& input, std::vector<Variant>* out) {
@@ -160,6 +176,7 @@ void AddStatistics(const Variant& variant, const VariantInput& input, std::vecto
     const v1::Layout other = first ? v1::LAYOUT_CHANNELS_LAST : v1::LAYOUT_CHANNELS_FIRST;
     out->push_back({WithEnum(variant.spec, "layout", other), variant.residual_rounding, variant.unbiased});
   }
+  if (variant.spec.has_group_norm()) AddGroups(variant, input, out);
   if (variant.spec.has_layer_norm()) AddAxes(variant, rank, &v1::NormSpec::mutable_layer_norm, out);
   if (variant.spec.has_rms_norm()) AddAxes(variant, rank, &v1::NormSpec::mutable_rms_norm, out);
 }
@@ -177,6 +194,8 @@ std::string FieldText(const Message& method, const FieldDescriptor& field) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_ENUM:
       return EnumText(*field.enum_type(), reflection->GetEnumValue(method, &field));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return absl::StrCat(field.name(), " ", reflection->GetInt64(method, &field));
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return absl::StrCat(field.name(), " ", ShortestText(reflection->GetDouble(method, &field)));
     default:
@@ -236,6 +255,8 @@ UnbiasedForm OfUnbiased(const v1::NormSpec& spec, double count) {
   const double eps = DoubleOf(spec, "eps") / (inside ? square : std::sqrt(square));
   return {WithDouble(spec, "eps", eps), 1 / std::sqrt(square)};
 }
+
+bool CastsFirst(const v1::NormSpec& spec) { return EnumOf(spec, "cast_order") == v1::CAST_ORDER_CAST_THEN_AFFINE; }
 
 double TakeWeightOffset(v1::NormSpec& spec) {
   const double offset = DoubleOf(spec, "weight_offset");

@@ -28,8 +28,8 @@ struct VariantInput {
 
 // All definitions that differ from `variant` in one choice: eps (the usual values) with where it is added and with the
 // divisor of the variance, the cast order, the weight offset, whether a mean is subtracted, the layout, the axes, the
-// rounding of the residual sum. `variant` itself may be among them. Some may not fit the input: the server refuses
-// these.
+// number of groups, the rounding of the residual sum. `variant` itself may be among them. Some may not fit the input:
+// the server refuses these.
 std::vector<Variant> Neighbours(const Variant& variant, const VariantInput& input);
 
 inline constexpr char kAsGiven[] = "as given";
@@ -48,6 +48,9 @@ struct UnbiasedForm {
   double factor = 1;  // 1 / c
 };
 UnbiasedForm OfUnbiased(const v1::NormSpec& spec, double count);
+
+// Whether `spec` rounds before the affine step.
+bool CastsFirst(const v1::NormSpec& spec);
 
 // The weight offset of `spec`, which is set to 0.
 double TakeWeightOffset(v1::NormSpec& spec);

@@ -1,5 +1,6 @@
 #include "client/normctl/verification.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -76,7 +77,11 @@ std::string FoundVerdict(const Verification& v) {
   const std::string differences = Differences(best.variant, v.given);
   const bool is_given = differences == kAsGiven;
   if (v.Fits(best.fit)) {
-    return is_given ? "no other definition fits better" : absl::StrCat("it fits: ", differences);
+    const auto alike = std::count_if(v.found.begin() + 1, v.found.end(),
+                                     [&](const FoundVariant& other) { return !FitsBetter(best.fit, other.fit); });
+    std::string text = is_given ? "no other definition fits better" : absl::StrCat("it fits: ", differences);
+    if (alike > 0) absl::StrAppend(&text, "; ", alike, " others fit alike, which this data cannot tell apart");
+    return text;
   }
   if (is_given) return absl::StrFormat("none of the %d definitions tried fits better", v.found.size());
   return absl::StrCat("the best of the ", v.found.size(), " definitions tried, though it does not fit: ", differences);

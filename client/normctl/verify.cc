@@ -218,11 +218,11 @@ constexpr absl::string_view kVerifyDetails =
     "candidate. `normctl verify METHOD --help` lists the flags of METHOD alone; those of others are refused.\n"
     "\n"
     "--find-variant looks for the definition that the other program has: it changes one choice at a time (eps with "
-    "where "
-    "it is added and with the divisor of the variance, n or n - 1; the cast order, the weight offset, mean or not, "
-    "axes, "
-    "layout, rounding of the residual sum), goes on from what fits best, and lists the best five. It tries at most 200 "
-    "definitions, each with a request; the exit code stays that of the definition asked for.\n"
+    "where it is added and with the divisor of the variance, n or n - 1; the cast order, the weight offset, mean or "
+    "not, "
+    "axes, groups, layout, rounding of the residual sum), goes on from what fits best, and lists the best five. It "
+    "tries "
+    "at most 250 definitions, each with a request or two; the exit code stays that of the definition asked for.\n"
     "\n"
     "Exit code 0 if every error is within --max-ulp and nothing mismatches, else 1.";
 

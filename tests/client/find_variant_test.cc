@@ -40,6 +40,16 @@ TEST(VariantsTest, DifferInOneChoice) {
   EXPECT_TRUE(Holds(words, "eps 1e-06, add_to_root"));
   EXPECT_FALSE(Holds(words, "variance over n - 1"));  // RMSNorm has no variance
   EXPECT_FALSE(Holds(words, "keep_wide"));            // there is no residual
+  EXPECT_TRUE(Holds(NeighboursOf(RmsVariant(), {.shape = {4, 8, 2}}), "axes 1"));
+}
+
+TEST(VariantsTest, GroupsAreThoseThatDivideTheChannels) {
+  Variant group;
+  group.spec.mutable_group_norm()->set_num_groups(4);
+  group.spec.mutable_group_norm()->set_layout(v1::LAYOUT_CHANNELS_FIRST);
+  const std::vector<std::string> words = NeighboursOf(group, {.shape = {2, 12, 5}});
+  for (const char* word : {"num_groups 1", "num_groups 2", "num_groups 12"}) EXPECT_TRUE(Holds(words, word)) << word;
+  for (const char* word : {"num_groups 4", "num_groups 8"}) EXPECT_FALSE(Holds(words, word)) << word;
 }
 
 TEST(VariantsTest, WithoutAffineParametersThereIsNoOrderOfThem) {
@@ -92,6 +102,15 @@ TEST(FitsBetterTest, ErrorsOfTheDefinitionCountBeforeThoseOfRounding) {
   EXPECT_TRUE(FitsBetter(exact, right));
   EXPECT_TRUE(FitsBetter(wrong, infinite));
   EXPECT_FALSE(FitsBetter(right, right));
+}
+
+TEST(FitsBetterTest, IsAnOrder) {
+  // Each of these was better than the one before, and the first better than the last, when means within a factor
+  // counted as equal: the search went round for ever.
+  const Fit a = {.elements = 1000, .nearest = 0, .mean_ulps = 197};
+  const Fit b = {.elements = 1000, .nearest = 20, .mean_ulps = 250};
+  const Fit c = {.elements = 1000, .nearest = 40, .mean_ulps = 305};
+  EXPECT_FALSE(FitsBetter(b, a) && FitsBetter(c, b) && FitsBetter(a, c));
 }
 
 // Finds `truth` with a judge whose error grows with each choice that is another.

@@ -297,6 +297,12 @@ TEST_F(RunningMomentsTest, WhatCannotBeIsRefusedBeforeASessionIsMade) {
   EXPECT_EQ(Open()->snapshot()->version, 0u) << "the session was not there";
 }
 
+TEST_F(RunningMomentsTest, AttributesDifferInTheirLastDigit) {
+  Open({.max_count = 1234567});
+  const auto refused = RunningMoments::Open(*client_, "obs", 2, {.prior_count = 0, .max_count = 1234568});
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("max_count is 1234567 there, and 1234568 here"));
+}
+
 TEST_F(RunningMomentsTest, ASessionWithOtherAttributesIsRefused) {
   Open();
   EXPECT_THAT(

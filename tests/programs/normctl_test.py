@@ -210,6 +210,12 @@ class VerifyTest(ServerTest):
         write_npy(y, (8, 32), result)
         differences, _ = self.found("layer-norm", x, "--eps=1e-5", f"--with={y}")
         self.assertEqual(differences, "eps 1e-06, add_to_root, variance over n - 1")
+        # The same with a bias alone, which is added after the factor of n - 1.
+        write_npy(self.path("fb.npy"), (32,), [0.25] * 32)
+        write_npy(self.path("fyb.npy"), (8, 32), [v + 0.25 for v in result])
+        differences, _ = self.found("layer-norm", x, "--eps=1e-5", f"--with={self.path('fyb.npy')}",
+                                    f"--bias={self.path('fb.npy')}", "--floor=1")
+        self.assertIn("add_to_root, variance over n - 1", differences)
         text = run(NORMCTL, "verify", "layer-norm", x, "--eps=1e-5", f"--with={y}", "--find-variant", self.at).stdout
         self.assertIn("variant: ", text)
         self.assertIn("variance over n - 1", text)
