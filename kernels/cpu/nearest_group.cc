@@ -60,7 +60,7 @@ ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
 }
 
 void NearestGroups::Reader::operator()(absl::FunctionRef<void(const slow_road::Element*, int64_t)> take) const {
-  constexpr int64_t kAtOnce = 256;
+  constexpr int64_t kAtOnce = 64;  // groups may be short and many
   const NormPlan& plan = run->plan;
   const uint8_t* const mask = run->job.mask;
   const Elements& residual = run->given_residual;
