@@ -103,11 +103,10 @@ class ExactSum {
     const int64_t bit = e - kLowest;
     const auto at = static_cast<int>(bit >> 5);
     const auto digits = static_cast<unsigned __int128>(m) << (bit & 31);
+    Reach(at, at + 2);
     digits_[at] += sign * static_cast<int64_t>(static_cast<uint32_t>(digits));
     digits_[at + 1] += sign * static_cast<int64_t>(static_cast<uint32_t>(digits >> 32));
     digits_[at + 2] += sign * static_cast<int64_t>(static_cast<uint32_t>(digits >> 64));
-    first_ = std::min(first_, at);
-    last_ = std::max(last_, at + 2);
     if (++pending_ == kMostPending) Carry();
   }
   void Add(const Dyadic& number) {
@@ -120,6 +119,7 @@ class ExactSum {
     if (is_negative) Negate();
     // Every digit is in [0, 2^32) now.
     const int begin = first_ & ~1;
+    Reach(begin, last_ | 1);
     uint64_t words[kDigits / 2];
     int size = 0;
     for (int i = begin; i <= last_; i += 2) {
@@ -132,6 +132,15 @@ class ExactSum {
  private:
   // Each call of Add changes a digit by less than 2^32.
   static constexpr int64_t kMostPending = int64_t{1} << 30;
+  // Makes the digits [first, last] part of the sum.
+  void Reach(int first, int last) {
+    if (last_ < 0) {
+      first_ = first;
+      last_ = first - 1;
+    }
+    while (first_ > first) digits_[--first_] = 0;
+    while (last_ < last) digits_[++last_] = 0;
+  }
   // Leaves digits in [0, 2^32), but for the last one, which is negative if the sum is.
   void Carry() {
     pending_ = 0;
@@ -156,8 +165,8 @@ class ExactSum {
     Carry();
   }
 
-  int64_t digits_[kDigits] = {};
-  int first_ = kDigits, last_ = -1;  // of the digits that may not be 0
+  int64_t digits_[kDigits];  // [first_, last_] are set; to clear the rest would take longer than a small group
+  int first_ = 0, last_ = -1;
   int64_t pending_ = 0;
 };
 

@@ -19,21 +19,24 @@ class PairwiseSum {
     DoublePair folded = sum_;
     sum_ = {};
     int level = 0;
-    for (int64_t chunks = count_ / 1024; chunks % 2 == 0; chunks /= 2) folded = normd::Add(waiting_[level++], folded);
-    waiting_[level] = folded;
+    for (int64_t chunks = count_ / 1024; chunks % 2 == 0; chunks /= 2) folded = normd::Add(At(level++), folded);
+    high_[level] = folded.hi;
+    low_[level] = folded.lo;
   }
   DoublePair Total() const {
     DoublePair total = sum_;
     int level = 0;
     for (int64_t chunks = count_ / 1024; chunks > 0; chunks /= 2, ++level) {
-      if (chunks % 2 != 0) total = normd::Add(waiting_[level], total);
+      if (chunks % 2 != 0) total = normd::Add(At(level), total);
     }
     return total;
   }
 
  private:
+  DoublePair At(int level) const { return {high_[level], low_[level]}; }
+
   DoublePair sum_;
-  DoublePair waiting_[53];
+  double high_[53], low_[53];  // sums that wait; those of no bit of count_ / 1024 are not set
   int64_t count_ = 0;
 };
 
