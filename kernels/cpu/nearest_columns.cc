@@ -122,9 +122,12 @@ HWY_NOINLINE void ApplyOne(T tag, const QuickSpan& span, int64_t position, int64
   const double magnitude = std::abs(y);
   uint64_t bits;
   std::memcpy(&bits, &magnitude, sizeof(bits));
-  bits = (bits & ~(2 * kHalf - 1)) | kHalf;
-  double middle;
-  std::memcpy(&middle, &bits, sizeof(bits));
+  bits &= ~(2 * kHalf - 1);
+  const uint64_t numbers[] = {bits, bits | kHalf, bits + 2 * kHalf};
+  double below, middle, above;
+  std::memcpy(&below, &numbers[0], sizeof(below));
+  std::memcpy(&middle, &numbers[1], sizeof(middle));
+  std::memcpy(&above, &numbers[2], sizeof(above));
   const double bound = magnitude * all.rounding + (std::abs(product) * all.relative[at] + all.fixed[at]);
   if (magnitude == 0 && bound == 0) {  // an element that is the mean exactly
     const auto zero = ZeroBits(tag, std::signbit(y));
@@ -132,7 +135,11 @@ HWY_NOINLINE void ApplyOne(T tag, const QuickSpan& span, int64_t position, int64
     return;
   }
   const bool is_usual = magnitude >= kLeast && magnitude <= 0x1p+100;
-  if (!is_usual || !(std::abs(magnitude - middle) > bound)) return ApplyCarefully(span, {position, 1, column, 1});
+  // The bound is doubled, see ElementBound. Where half of it is less than a quarter of an ulp, this is the only middle
+  // that it can reach.
+  const double error = bound / 2;
+  const bool is_near = !(std::abs(magnitude - middle) > error && error < (above - below) / 4);
+  if (!is_usual || is_near) return ApplyCarefully(span, {position, 1, column, 1});
   const auto rounded = RoundedBits(tag, y);
   std::memcpy(static_cast<Storage*>(all.y) + offset, &rounded, sizeof(rounded));
 }

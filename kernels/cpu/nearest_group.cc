@@ -9,7 +9,7 @@
 namespace normd::cpu {
 namespace {
 
-// The elements that are remembered for later: 160 KiB.
+// The elements that are remembered for later: 128 KiB.
 constexpr size_t kMostAdded = 4096;
 
 // True if the kernels' w is the sum of weight and weight_offset, rounded, and that rounding is no part of a bound.

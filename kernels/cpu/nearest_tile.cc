@@ -4,14 +4,14 @@
 
 #include "kernels/cpu/column_tile.h"
 #include "kernels/cpu/folded_columns.h"
+#include "kernels/cpu/pair_tree.h"
 
 namespace normd::cpu {
 namespace {
 
-// A term of the sums for the slow road takes part in this many additions of pairs, in as many at most that add what was
-// summed at once, and in those of a group's columns: 1,077 in all (SlowGroup::SumWith).
+// A term of the sums for the slow road takes part in this many additions of pairs, in those of a group's columns and in
+// a few folds: 1,077 at most in all (SlowGroup::SumWith).
 constexpr int64_t kSummedAtOnce = 256;
-constexpr int64_t kMostSummedAgain = kSummedAtOnce * 512;
 constexpr int64_t kMostColumnsAgain = 256;
 // The columns of f32 in a line of memory.
 constexpr int64_t kLineColumns = 16;
@@ -186,8 +186,7 @@ void ColumnTile::ApplyToNearest(bool split) const {
 
 bool ColumnTile::SumsAgain() const {
   const bool has_squares = plan_.statistic != Statistic::kAbsSum && plan_.statistic != Statistic::kMaxAbs;
-  return by_factors_ && has_squares && !plan_.given_statistics && plan_.reduce0 * plan_.reduce1 <= kMostSummedAgain &&
-         plan_.reduce1 <= kMostColumnsAgain;
+  return by_factors_ && has_squares && !plan_.given_statistics && plan_.reduce1 <= kMostColumnsAgain;
 }
 
 std::vector<slow_road::SumsAbout> ColumnTile::SumAgain(const std::vector<int64_t>& groups, bool split) const {
@@ -225,13 +224,14 @@ std::vector<slow_road::SumsAbout> ColumnTile::SumAgain(const std::vector<int64_t
 
 slow_road::SumsAbout ColumnTile::SumGroupAgain(int64_t group) const {
   slow_road::SumsAbout result = {.shift = nearest_->mean[static_cast<size_t>(group * plan_.reduce1)], .sums = {}};
+  PairTree tree(1);
   double values[kSummedAtOnce];
   int64_t count = 0;
   const auto flush = [&] {
     PairSums part;
     ReduceRowChunks({.statistic = Statistic::kMeanVariance, .shift = result.shift},
                     {.x = {DType::kF64, values}, .n = count}, 0, 1, &part);
-    AddPairs(result.sums, part);
+    tree.Add(&part);
     count = 0;
   };
   nearest_->groups.Read(first_k1_ + group, [&](const slow_road::Element* elements, int64_t n) {
@@ -239,13 +239,15 @@ slow_road::SumsAbout ColumnTile::SumGroupAgain(int64_t group) const {
     count += n;
     flush();
   });
+  result.sums = tree.Total()[0];
   return result;
 }
 
 void ColumnTile::SumGroupsAgain(GroupRange groups, slow_road::SumsAbout* sums) const {
   const int64_t column = groups.begin * plan_.reduce1;
   const int64_t columns = groups.end * plan_.reduce1 - column;
-  std::vector<PairSums> totals(static_cast<size_t>(columns)), part(static_cast<size_t>(columns));
+  PairTree tree(columns);
+  std::vector<PairSums> part(static_cast<size_t>(columns));
   for (int64_t begin = 0; begin < plan_.reduce0; begin += kSummedAtOnce) {
     ColumnBlock block;
     block.x = run_.x.At(offset_ + begin * stride_ + column);
@@ -255,8 +257,9 @@ void ColumnTile::SumGroupsAgain(GroupRange groups, slow_road::SumsAbout* sums) c
     block.mask = run_.job.mask == nullptr ? nullptr : run_.job.mask + begin;
     block.shift = nearest_->mean.data() + column;
     ReduceColumnsInPairs(block, part.data());
-    for (size_t c = 0; c < part.size(); ++c) AddPairs(totals[c], part[c]);
+    tree.Add(part.data());
   }
+  std::vector<PairSums> totals = tree.Total();
   for (int64_t group = groups.begin; group < groups.end; ++group) {
     PairSums* const of_group = totals.data() + group * plan_.reduce1 - column;
     for (int64_t c = 1; c < plan_.reduce1; ++c) AddPairs(of_group[0], of_group[c]);

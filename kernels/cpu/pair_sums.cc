@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/pair_tree.h"
 #include "kernels/summation_order.h"
 
 namespace normd::cpu {
@@ -33,17 +34,17 @@ double RoughMean(const Run& run, int64_t k0, int64_t k1) {
 }  // namespace
 
 bool SumsInPairs(const Run& run) {
-  constexpr int64_t kMostChunks = 1024;
   const NormPlan& plan = run.plan;
   const bool is_summed = plan.statistic == Statistic::kMeanVariance || plan.statistic == Statistic::kMeanSquare ||
                          plan.statistic == Statistic::kSumSquares || plan.statistic == Statistic::kAbsSum;
   return plan.pattern == Pattern::kRows && is_summed && !plan.given_statistics && !run.wide() &&
-         run.job.mask == nullptr && plan.reduce0 * order::RowChunks(plan.statistic_reduce1) <= kMostChunks;
+         run.job.mask == nullptr;
 }
 
 slow_road::SumsAbout SumGroupInPairs(const Run& run, int64_t k0, int64_t k1) {
   const bool centred = run.plan.statistic == Statistic::kMeanVariance;
   slow_road::SumsAbout result;
+  PairTree tree(1);
   if (centred) result.shift = RoughMean(run, k0, k1);
   ForChunks(run, k0, k1, [&](const Elements& chunk, int64_t n) {
     double values[order::kRowChunk];
@@ -51,8 +52,9 @@ slow_road::SumsAbout SumGroupInPairs(const Run& run, int64_t k0, int64_t k1) {
     const Elements wide = {.dtype = DType::kF64, .data = values};
     PairSums of_chunk;
     ReduceRowChunks({.statistic = run.plan.statistic, .shift = result.shift}, {.x = wide, .n = n}, 0, 1, &of_chunk);
-    AddPairs(result.sums, of_chunk);
+    tree.Add(&of_chunk);
   });
+  result.sums = tree.Total()[0];
   return result;
 }
 

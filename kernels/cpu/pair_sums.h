@@ -11,8 +11,8 @@
 
 namespace normd::cpu {
 
-// True if SumGroupInPairs sums the groups of this run: they are narrow and contiguous but for their segments, all
-// elements count, and chunks are few enough to be added one after the other.
+// True if SumGroupInPairs sums the groups of this run: they are narrow and contiguous but for their segments, and all
+// elements count.
 bool SumsInPairs(const Run& run);
 
 // The sums of group (k0, k1) about the mean in f64, or about 0 where none is subtracted. REQUIRES: SumsInPairs(run),

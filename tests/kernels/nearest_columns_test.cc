@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/pair_tree.h"
 #include "kernels/cpu/targets.h"
 #include "tests/kernels/call.h"
 #include "tests/support/boundary_rows.h"
@@ -168,6 +169,23 @@ int64_t WrongTensors(double bound_factor) {
     wrong += YAlone(*backend, row.c, row.data) == YAlone(*slow, row.c, row.data) ? 0 : 1;
   }
   return wrong;
+}
+
+TEST(NearestPairTreeTest, FoldsAnyNumberOfParts) {
+  for (const int64_t parts : {1, 2, 3, 8, 1023, 1300}) {
+    cpu::PairTree tree(2);
+    for (int64_t i = 1; i <= parts; ++i) {
+      const auto x = static_cast<double>(i);
+      const PairSums part[] = {{{x, 0}, {0x1p+60, 0}}, {{-x, 0}, {x * 0x1p-60, 0}}};
+      tree.Add(part);
+    }
+    const std::vector<PairSums> total = tree.Total();
+    const auto n = static_cast<double>(parts);
+    EXPECT_EQ(total[0].first.hi, n * (n + 1) / 2);
+    EXPECT_EQ(total[0].second.hi, n * 0x1p+60);
+    EXPECT_EQ(total[1].first.hi, -n * (n + 1) / 2);
+    EXPECT_EQ(total[1].second.hi, n * (n + 1) / 2 * 0x1p-60);
+  }
 }
 
 TEST(NearestColumnsBoundaryTest, NeedsTheBounds) {
