@@ -47,7 +47,7 @@ class ElementReader {
   }
 
  private:
-  static constexpr int64_t kAtOnce = 256;
+  static constexpr int64_t kAtOnce = 64;  // groups may be short and many
 
   void Copy(const Elements& from, int64_t n, char* to) const {
     const int64_t size = SizeOf(from.dtype);

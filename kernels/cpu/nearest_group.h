@@ -52,7 +52,7 @@ class NearestGroups {
   // The same after Run::StoreGroup wrote `result`, where `bound` tells which of its numbers are the nearest already.
   void StoreGroup(int64_t k1, const FinishedStatistics& result, const GroupBound& bound);
 
-  // Calls `take` with the elements of group (k0, k1) that count, at most 256 at once.
+  // Calls `take` with the elements of group (k0, k1) that count, at most 64 at once.
   void Read(int64_t k1, absl::FunctionRef<void(const slow_road::Element*, int64_t)> take) const {
     Reader{&run_, k0_, k1}(take);
   }
