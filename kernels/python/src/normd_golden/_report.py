@@ -184,8 +184,10 @@ def check(
     rest: as for `normalize`. ValueError or TypeError where something does not fit.
     """
     given = _normalize.arguments(spec, x, weight, bias, **rest)
-    if not specs.number(floor, "floor") >= 0:
-        raise ValueError(f"floor is {floor}; it must be at least 0")
+    if not 0 <= specs.number(floor, "floor") < float("inf"):
+        raise ValueError(f"floor is {floor}; it must be finite and at least 0")
+    if specs.whole(worst, "worst") < 0:
+        raise ValueError(f"worst is {worst}; it must be at least 0")
     words = _like(candidate, "candidate", given)
     other = None if reference is None else _like(reference, "reference", given)
     found = _normalize.run(given)
