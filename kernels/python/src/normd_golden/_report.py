@@ -134,13 +134,14 @@ class Report:
     against: Optional[Against] = None
     _given: Optional[Arguments] = dataclasses.field(default=None, repr=False)
     _candidate: Optional[Array] = dataclasses.field(default=None, repr=False)
+    _nearest: Optional[Array] = dataclasses.field(default=None, repr=False)
 
     @functools.cached_property
     def variants(self) -> List[_variants.Fit]:
         """The variants of the method that fit the candidate best, the best first."""
-        if self._given is None or self._candidate is None:
+        if self._given is None or self._candidate is None or self._nearest is None:
             return []
-        return _variants.fit(self._given, self._candidate)
+        return _variants.fit(self._given, self._candidate, self._nearest)
 
     @property
     def variant(self) -> str:
@@ -240,6 +241,7 @@ def _report(truth: _Truth, words: Array, floor: float, worst: int) -> Report:
         rounding="NEAREST" if truth.is_nearest else "BOUNDED",
         _given=given,
         _candidate=words,
+        _nearest=truth.nearest,
     )  # fmt: skip
 
 
