@@ -58,7 +58,7 @@ X = torch.ones(2, 8)
 OTHERS = [
     (lambda: X.to("meta"), TypeError, "x lies on the device meta, which has no elements"),
     (lambda: X.bfloat16().reshape((1,) * 8 + (16,)), ValueError, "x has rank 9; at most 8 is possible"),
-    (lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), TypeError, "x is quantized (torch.qint8); give a tensor"),
+    (lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), TypeError, "x is quantized (torch.qint8); give a"),
     (X.to_sparse, TypeError, "x is sparse (torch.sparse_coo); give a dense tensor"),
     (lambda: X.int(), TypeError, "x has dtype int32; float32, float16"),
 ]

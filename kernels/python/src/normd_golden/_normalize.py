@@ -148,7 +148,8 @@ def _mask(mask: Any, spec: Spec, shape: Tuple[int, ...]) -> Optional[Array]:
     channel = specs.channel_axis(spec, len(shape))
     positions = (*shape[:channel], *shape[channel + 1 :])
     if found.shape != positions:
-        raise ValueError(f"mask has shape {list(found.shape)}; it must have {list(positions)}, that of x without channels")
+        must = f"it must have {list(positions)}, that of x without channels, or be flat"
+        raise ValueError(f"mask has shape {list(found.shape)}; {must}")
     return found
 
 

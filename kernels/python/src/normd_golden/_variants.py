@@ -1,8 +1,9 @@
 """Which variant of a method a result is: where eps stands, when values are rounded, what is subtracted, which axes.
 
-Every variant is computed in a wider type for a sample of elements and rounded to the type of x, and the one whose values
-are the nearest to the candidate's fits. A kernel that rounds on its way still fits the variant that it is, because variants
-differ by more than its roundings where the data can tell them apart; where the data cannot, the verdict says so.
+Every variant is computed in a wider type for a sample of elements and rounded to the type of x, and the one whose
+values are the nearest to the candidate's fits. A kernel that rounds on its way still fits the variant that it is,
+because variants differ by more than its roundings where the data can tell them apart; where the data cannot, the
+verdict says so.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class Fit(NamedTuple):
 def fit(given: Arguments, candidate: Array, nearest: Array) -> List[Fit]:
     """The fits of all variants of the spec's method, the best first, and of equal ones the most like the spec.
 
-    `nearest`: the words of the golden result, which is the variant as specified. Empty where the method has no variants: LpNorm, PowerNorm, masks and given statistics.
+    `nearest`: the words of the golden result, which is the variant as specified. Empty where the method has
+    no variants: LpNorm, PowerNorm, masks and given statistics.
     """
     specified = _specified(given)
     if specified is None or candidate.size == 0:

@@ -61,7 +61,7 @@ def extents(value: Optional[Shape], field: str) -> Tuple[int, ...]:
     one = not hasattr(value, "__iter__") or getattr(value, "ndim", None) == 0
     found = tuple(whole(each, field) for each in ((value,) if one else value))  # type: ignore[union-attr]
     if not found:
-        raise ValueError(f"{field} is {value!r}; it must have a value at least")
+        raise ValueError(f"{field} is {value!r}; it must have at least one value")
     if len(found) > _library.MAX_RANK:
         raise ValueError(f"{field} has {len(found)} values; at most {_library.MAX_RANK} are possible")
     return found
