@@ -90,9 +90,17 @@ absl::StatusOr<MethodSpec> PRmsOf(const normd_golden_spec& from) {
   return spec;
 }
 
+// For the methods with channels, whose layout has no default.
+absl::StatusOr<Layout> LayoutOf(const normd_golden_spec& from) {
+  const bool has_channels =
+      from.method == NORMD_BATCH_NORM || from.method == NORMD_INSTANCE_NORM || from.method == NORMD_GROUP_NORM;
+  if (!has_channels) return Layout::kUnspecified;
+  if (from.layout == 0) return MissingError("layout", "NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST");
+  return EnumOf(from.layout, Layout::kUnspecified, Layout::kChannelsLast, "layout");
+}
+
 absl::StatusOr<MethodSpec> AttributesOf(const normd_golden_spec& from) {
-  NORMD_ASSIGN_OR_RETURN(const Layout layout,
-                         EnumOf(from.layout, Layout::kUnspecified, Layout::kChannelsLast, "layout"));
+  NORMD_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(from));
   const int64_t groups = from.num_groups == 0 ? 1 : from.num_groups;
   switch (from.method) {
     case NORMD_BATCH_NORM:
@@ -135,11 +143,14 @@ struct CheckedCall {
   NormPlan plan;
   ParameterViews parameters;
   TensorView residual;
+  ResidualRounding residual_rounding = ResidualRounding::kRoundFirst;
 };
 
 absl::Status CheckGiven(const normd_golden_call& call, const NormPlan& plan) {
   if (!plan.given_statistics) return absl::OkStatus();
   if (call.num_given != plan.keep1) return ParameterLengthError("running_var", call.num_given, plan.keep1);
+  if (call.given_mean == nullptr && plan.power_groups == 0)
+    return MissingError("running_mean", "the means of running_var");
   for (int64_t i = 0; i < call.num_given; ++i) {
     if (call.given_variance[i] >= 0) continue;  // NaN is refused, too
     return OutOfRange(Concat("running_var[", i, "]"), Concat(call.given_variance[i]), "at least 0");
@@ -182,6 +193,8 @@ absl::StatusOr<CheckedCall> Check(const normd_golden_call& call) {
   if (checked.residual.present() && checked.residual.shape != x.shape) {
     return ShapeMismatchError("residual", ShapeText(checked.residual.shape), ShapeText(x.shape));
   }
+  NORMD_ASSIGN_OR_RETURN(checked.residual_rounding, EnumOf(call.residual_rounding, ResidualRounding::kRoundFirst,
+                                                           ResidualRounding::kKeepWide, "residual_rounding"));
   if (!std::isfinite(call.residual_scale)) {
     return OutOfRange("residual_scale", Concat(call.residual_scale), "finite");
   }
@@ -200,7 +213,7 @@ Job MakeJob(const normd_golden_call& call, const CheckedCall& checked, const Pre
   job.x = call.x.data == nullptr ? &call : call.x.data;  // an empty tensor
   job.residual = checked.residual;
   job.residual_scale = call.residual_scale;
-  if (call.residual_rounding == NORMD_KEEP_WIDE) job.residual_rounding = ResidualRounding::kKeepWide;
+  job.residual_rounding = checked.residual_rounding;
   job.mask = call.mask;
   if (checked.plan.given_statistics) {
     job.given_mean = call.given_mean;
@@ -267,3 +280,5 @@ int normd_golden_run(const normd_golden_call* call, char* error, size_t error_by
 }
 
 size_t normd_golden_call_bytes(void) { return sizeof(normd_golden_call); }
+
+size_t normd_golden_plan_info_bytes(void) { return sizeof(normd_golden_plan_info); }

@@ -53,9 +53,12 @@ typedef struct normd_golden_tensor {
   int64_t shape[NORMD_GOLDEN_MAX_RANK];
 } normd_golden_tensor;
 
-// A method with its attributes; zeros are the defaults of kernels/README.md. Attributes of other methods are ignored.
+// A method with its attributes; zeros are the defaults of kernels/README.md, which `layout` has not. Attributes of
+// other methods are ignored.
 typedef struct normd_golden_spec {
-  int32_t method, eps_mode, cast_order, layout, k_rounding;
+  int32_t method, eps_mode, cast_order;
+  int32_t layout;  // BatchNorm, InstanceNorm and GroupNorm, which must have one
+  int32_t k_rounding;
   int32_t has_eps, has_p;    // non-zero: `eps`, `p` are given
   int32_t affine_per_group;  // GroupNorm
   double eps, weight_offset;
@@ -74,7 +77,7 @@ typedef struct normd_golden_call {
   normd_golden_tensor x, weight, bias;
   normd_golden_tensor residual;  // h = x + residual_scale * residual is normalised instead of x
   double residual_scale;         // has no default: 1 adds the residual as it is
-  // [num_given] each: BatchNorm's running mean and variance; PowerNorm's phi is the variance.
+  // [num_given] each: BatchNorm's running mean and variance, both given; PowerNorm's phi is the variance.
   const double *given_mean, *given_variance;
   int64_t num_given;
   const uint8_t* mask;  // one byte a position, 0 leaves it out of the statistics; null: all positions count
@@ -99,8 +102,10 @@ NORMD_GOLDEN_EXPORT int normd_golden_plan(const normd_golden_call* call, normd_g
                                           size_t error_bytes);
 NORMD_GOLDEN_EXPORT int normd_golden_run(const normd_golden_call* call, char* error, size_t error_bytes);
 
-// sizeof(normd_golden_call), by which a caller of another language finds out that its struct is another one.
+// The sizes of normd_golden_call and normd_golden_plan_info, by which a caller of another language finds out that its
+// structs are others.
 NORMD_GOLDEN_EXPORT size_t normd_golden_call_bytes(void);
+NORMD_GOLDEN_EXPORT size_t normd_golden_plan_info_bytes(void);
 // NOLINTEND(readability-identifier-naming)
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
 """The answers: the nearest value of every element, by a judge that shares no code with the kernels."""
 
 import math
+import warnings
 
 import ml_dtypes
 import mpmath
@@ -50,6 +51,7 @@ def test_bfloat16_is_the_nearest_of_its_type():
     x = normal((3, 64)).astype(ml_dtypes.bfloat16)
     y = golden.layer_norm(x, 64)
     assert y.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(golden.layer_norm(x.astype(x.dtype.newbyteorder(">")), 64), y)
     for row in range(3):
         exact = judge_row(x[row].astype(np.float64), eps=1e-5, centred=True)
         spacing = 2.0 ** (np.floor(np.log2(np.abs([float(one) for one in exact]))) - 7)
@@ -114,6 +116,44 @@ def test_other_outputs_are_the_nearest_too():
     assert found.inv_std.shape == (2, 1) or found.inv_std.shape == (2,)
 
 
+def test_near_the_end_of_float64_the_value_keeps_its_bound():
+    x, large = np.array([[-2.0, 1.0, 1.0]]), np.full(3, 1.7e308)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value = golden.exact(golden.RMSNorm(eps=0.0), x, large, large)
+    assert np.isfinite(value.high).tolist() == [[True, False, False]]
+    low, high = value.interval((0, 0))
+    exact = judge_row(x[0], large, large, eps=0, centred=False)[0]
+    assert JUDGE.mpf(low.numerator) / low.denominator <= exact <= JUDGE.mpf(high.numerator) / high.denominator
+    assert value.bound[0, 0] > 0
+
+
+def test_training_leaves_running_statistics_aside():
+    x, given = normal((6, 4)), np.full(4, 3.0)
+    y = golden.batch_norm(x, given, given, training=True)
+    np.testing.assert_array_equal(y, golden.batch_norm(x, training=True))
+    report = golden.check(y, golden.BatchNorm(), x, running_mean=given, running_var=given, training=True)
+    assert report.nearest == 1.0 and report.variants[0].differences == ()
+
+
+def test_a_mask_is_of_the_shape_of_x_without_channels_or_flat():
+    x, mask = normal((2, 4, 3)), np.array([[True, False, True], [True, True, False]])
+    y = golden.batch_norm(x, training=True, mask=mask)
+    np.testing.assert_array_equal(y, golden.batch_norm(x, training=True, mask=mask.reshape(-1)))
+    last = golden.batch_norm(x.transpose(0, 2, 1), training=True, mask=mask, layout="channels_last")
+    np.testing.assert_array_equal(last, y.transpose(0, 2, 1))
+
+
+def test_residual_rounding_of_none_is_the_default():
+    x, r = normal((4, 32), np.float16), normal((4, 32), np.float16, seed=2)
+    for rounding in (None, "round_first"):
+        rest = {"residual": r, "residual_rounding": rounding}
+        y = golden.rms_norm(x, **rest)
+        np.testing.assert_array_equal(y, golden.rms_norm(x + r))
+        assert golden.check(y, "rms_norm", x, **rest).variants[0].differences == ()
+        assert golden.exact("rms_norm", x, **rest).bound.max() < 1e-29
+
+
 def test_what_cannot_be_decided_says_so():
     x = normal((4, 6))
     assert golden.normalize(golden.PowerNorm(), x, training=True).rounding == "BOUNDED"
@@ -148,7 +188,8 @@ def test_shapes_with_no_elements_or_one(spec, shape):
     y = golden.normalize(spec, x).y
     report = golden.check(y, spec, x, reference=y)
     assert report.nearest == 1.0 and str(report)
-    assert golden.exact(spec, x).high.shape == shape
+    value = golden.exact(spec, x)
+    assert value.high.shape == value.bound.shape == shape
     assert not report.variants or report.variants[0].differences == ()
 
 

@@ -7,6 +7,7 @@ from conftest import JUDGE, judge_row, layer_norm_kernel, normal
 
 import normd_golden as golden
 from normd_golden import _formats
+from normd_golden._report import errors_of
 
 SPEC = golden.LayerNorm(128)
 
@@ -164,3 +165,13 @@ def test_percentiles_and_histogram_agree_with_the_errors():
     assert sum(report.histogram.values()) == x.size
     assert report.histogram["nearest"] / x.size == report.nearest
     assert report.mean_ulp == pytest.approx(report.errors.mean())
+
+
+def test_errors_of_values_that_no_method_gives():
+    exact = np.array([[1.0, 0.1, np.nan, np.inf, 1e30, 0.0]])
+    words = np.array([[1.0, np.nextafter(np.float32(0.1), np.float32(1)), np.nan, np.inf, np.inf, 0.5]], np.float32)
+    found = errors_of(_formats.F32, words, exact)
+    assert found.is_nearest.tolist() == [[True, False, True, True, False, False]]
+    assert found.ulp[0, 1] == pytest.approx(1.2) and found.ulp[0, 4] == np.inf and not found.ulp[0, :1].any()
+    assert str(found).startswith("50 % nearest, max inf ulp, mean ")
+    assert errors_of(_formats.F32, words[:, 5:], exact[:, 5:], floor=1.0).ulp.tolist() == [[0.5 * 2**23]]

@@ -1,5 +1,7 @@
 """Mistakes get one sentence that names argument, value and limit."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from conftest import normal
@@ -8,6 +10,7 @@ import normd_golden as golden
 from normd_golden import testing
 
 X = normal((4, 6))
+CHANNELS = normal((2, 6, 3))
 
 
 @pytest.mark.parametrize("call, error, sentence", [
@@ -54,10 +57,39 @@ X = normal((4, 6))
     (lambda: golden.batch_norm(X, training=True, mask=np.ones(4)), TypeError, "mask has dtype float64; bool and uint8"),
     (lambda: golden.layer_norm(X, 6, mask=np.ones(4, bool)), ValueError, "mask is given, but"),
     (lambda: golden.check(X, "rms_norm", X, floor="1"), TypeError, "floor is '1'; it must be a number"),
-    (lambda: golden.check(X, "rms_norm", X, floor=-1), ValueError, "floor is -1; it must be at least 0"),
+    (lambda: golden.check(X, "rms_norm", X, floor=-1), ValueError, "floor is -1; it must be finite and at least 0"),
     (lambda: testing.assert_norm(X, "rms_norm", X, max_ulp=-1), ValueError, "max_ulp is -1; it must be at least 0"),
     (lambda: testing.batch_invariant(lambda x: x, X[:1]), ValueError, "x has 1 rows; it must have at least 2"),
     (lambda: testing.norm_cases("rms_norm", dtypes=("f32",)), ValueError, "dtypes has 'f32'; float32, float16"),
+    (lambda: golden.rms_norm(X, axes=(2**70,)), ValueError, "axes is 1180591620717411303424; it must be a whole numbe"),
+    (lambda: golden.group_norm(X, 2**64 + 3), ValueError, "num_groups is 18446744073709551619; it must be a whole"),
+    (lambda: golden.p_rms_norm(X, k=2**64 + 3), ValueError, "k is 18446744073709551619; it must be a whole number of"),
+    (lambda: golden.layer_norm(X, 2**63), ValueError, "normalized_shape is 9223372036854775808; it must be a whole"),
+    (lambda: golden.rms_norm(X, eps=10**400), ValueError, "eps is a number of 1329 bits; it must be at most the large"),
+    (lambda: golden.rms_norm(X, eps=b"1"), TypeError, "eps is b'1'; it must be a number"),
+    (lambda: golden.layer_norm(X, 6, eps=None), TypeError, "eps is None; it must be a number"),
+    (lambda: golden.GroupNorm(num_groups=None), TypeError, "num_groups is None; it must be a whole number"),
+    (lambda: golden.GroupNorm(layout=None), ValueError, "layout is None; channels_first, channels_last"),
+    (lambda: golden.lp_norm(X, dim=()), ValueError, "dim is (); it must have at least one value"),
+    (lambda: golden.rms_norm(X, ()), ValueError, "normalized_shape is (); it must have at least one value"),
+    (lambda: golden.lp_norm(np.float32(1), dim=None), ValueError, "x has rank 0; the rank must be between 1 and 8"),
+    (lambda: golden.check(X, "rms_norm", X, worst=1.5), TypeError, "worst is 1.5; it must be a whole number"),
+    (lambda: golden.check(X, "rms_norm", X, worst=-1), ValueError, "worst is -1; it must be at least 0"),
+    (lambda: golden.check(X, "rms_norm", X, floor=np.inf), ValueError, "floor is inf; it must be finite and at least"),
+    (lambda: golden.check(X, "rms_norm", X, floor=np.nan), ValueError, "floor is nan; it must be finite and at least"),
+    (lambda: testing.assert_norm(X, "rms_norm", X, max_ulp=1e9, min_nearest=np.nan), ValueError, "min_nearest is nan;"),
+    (lambda: testing.assert_norm(X, "rms_norm", X, max_ulp=1e9, min_nearest=100), ValueError, "min_nearest is 100; it"),
+    (lambda: golden.rms_norm(X, residual=X, residual_rounding="wide"), ValueError, "residual_rounding is 'wide'; roun"),
+    (lambda: golden.batch_norm(CHANNELS, training=True, mask=np.ones((3, 2), bool)), ValueError,
+     "mask has shape [3, 2]; it must have [2, 3], that of x without channels"),
+    (lambda: golden.batch_norm(CHANNELS, training=True, mask=np.ones((), bool)), ValueError, "mask has shape []; it m"),
+    (lambda: testing.batch_invariant(lambda x: x, X, splits=[[7]]), ValueError, "splits[0] is [7]; it must be rising"),
+    (lambda: testing.batch_invariant(lambda x: x, X, splits=[[1], [2, 1]]), ValueError, "splits[1] is [2, 1]; it must"),
+    (lambda: testing.batch_invariant(lambda x: x, X, splits=[[]]), ValueError, "splits[0] is []; it must be rising ro"),
+    (lambda: testing.batch_invariant(lambda x: x, X, splits=[2]), TypeError, "splits[0] is 2; it must be a list of ro"),
+    (lambda: testing.norm_cases("rms_norm", shapes=((),)), ValueError, "shapes has (); it must have 1 to 8 extents"),
+    (lambda: testing.norm_cases("rms_norm", shapes=((0,),)), ValueError, "shapes has (0,); it must have 1 to 8 extent"),
+    (lambda: testing.norm_cases("rms_norm", shapes=(4, 8)), TypeError, "shapes has 4; each of them must be a tuple of"),
 ])  # fmt: skip
 def test_a_mistake_is_named(call, error, sentence):
     with pytest.raises(error) as caught:
@@ -73,3 +105,43 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(_library, "_library", None)
     with pytest.raises(ImportError, match="normd_golden cannot load its library /nowhere/libnormd_golden.so"):
         golden.layer_norm(X, 6)
+
+
+@pytest.mark.parametrize("missing", ["normd_golden_call_bytes", "normd_golden_plan_info_bytes"])
+def test_a_library_of_another_version_is_refused(monkeypatch, missing):
+    from normd_golden import _library
+
+    kind = {"normd_golden_call_bytes": "Call", "normd_golden_plan_info_bytes": "PlanInfo"}[missing]
+    larger = type(kind, (getattr(_library, kind),), {"_fields_": [("more", ctypes.c_int64)]})
+    monkeypatch.setattr(_library, kind, larger)
+    monkeypatch.setattr(_library, "_library", None)
+    with pytest.raises(ImportError, match="is of another version of normd_golden: install both anew"):
+        _library.library()
+
+
+def refusal(**fields):
+    """What golden.h says of a call of BatchNorm on [2, 3] with these fields of the struct."""
+    from normd_golden import _library
+
+    x, variance, y = (np.ones(shape, dtype) for shape, dtype in (((2, 3), "f4"), (3, "f8"), ((2, 3), "f4")))
+    call = _library.Call()
+    call.spec.method, call.spec.layout = golden.BatchNorm.number, fields.pop("layout", 1)
+    call.x = _library.Tensor(x.ctypes.data, 1, 2, (2, 3))
+    call.given_mean = call.given_variance = variance.ctypes.data
+    call.num_given, call.y = 3, y.ctypes.data
+    for name, value in fields.items():
+        setattr(call, name, value)
+    error = ctypes.create_string_buffer(200)
+    failed = _library.library().normd_golden_run(ctypes.byref(call), error, ctypes.c_size_t(200))
+    assert bool(failed) == bool(error.value)
+    return error.value.decode()
+
+
+def test_the_c_interface_checks_every_number():
+    assert refusal() == ""
+    assert refusal(residual_rounding=2) == ""
+    assert refusal(residual_rounding=7) == "residual_rounding is 7; it must be between 0 and 2"
+    assert refusal(residual_rounding=-1) == "residual_rounding is -1; it must be between 0 and 2"
+    assert refusal(given_mean=None) == "running_mean is missing; give the means of running_var"
+    assert refusal(layout=0) == "layout is missing; give NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST"
+    assert refusal(layout=3) == "layout is 3; it must be between 0 and 2"

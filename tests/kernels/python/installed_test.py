@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from conftest import ROOT
 
-BUILD = pathlib.Path(os.environ["NORMD_GOLDEN_BUILD"])
+BUILD = pathlib.Path(os.environ.get("NORMD_GOLDEN_BUILD", "NORMD_GOLDEN_BUILD, which is not set,"))
 CMAKE = """
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES C CXX)

@@ -123,6 +123,32 @@ def test_a_kernel_whose_bits_depend_on_the_batch_is_found():
         testing.batch_invariant(lambda rows: rows - rows[:1], x, splits=[])
 
 
+class OfJax:
+    """Rows that are no numpy array, and like jax's take no list as an index."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __len__(self):
+        return len(self._array)
+
+    def __array__(self, dtype=None, copy=None):
+        return self._array
+
+    def __getitem__(self, index):
+        if isinstance(index, list):
+            raise TypeError("Using a non-tuple sequence for multidimensional indexing is not allowed")
+        return OfJax(self._array[index])
+
+
+def test_rows_of_any_library_are_reversed():
+    seen = []
+    testing.batch_invariant(lambda rows: seen.append(rows) or np.asarray(rows), OfJax(normal((3, 4))))
+    np.testing.assert_array_equal(seen[-1], normal((3, 4))[::-1])
+    testing.batch_invariant(lambda rows: seen.append(rows) or rows, normal((3, 4)))
+    assert seen[-1].flags.c_contiguous
+
+
 def test_assert_norm_needs_no_pytest():
     x = normal((2, 8))
     with pytest.raises(AssertionError, match="16 of 16 elements are off by more than 1 ulp"):

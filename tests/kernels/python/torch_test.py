@@ -5,7 +5,7 @@ import pytest
 from conftest import normal
 
 import normd_golden as golden
-from normd_golden import cases
+from normd_golden import cases, testing
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; run.sh --torch has it")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -54,6 +54,30 @@ def test_a_case_gives_tensors():
         np.testing.assert_array_equal(x.numpy(), made.x)
 
 
-def test_a_tensor_without_elements_is_refused():
-    with pytest.raises(TypeError, match="x lies on the device meta, which has no elements"):
-        golden.layer_norm(torch.empty(2, 8, device="meta"), 8)
+X = torch.ones(2, 8)
+OTHERS = [
+    (lambda: X.to("meta"), TypeError, "x lies on the device meta, which has no elements"),
+    (lambda: X.bfloat16().reshape((1,) * 8 + (16,)), ValueError, "x has rank 9; at most 8 is possible"),
+    (lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), TypeError, "x is quantized (torch.qint8); give a"),
+    (X.to_sparse, TypeError, "x is sparse (torch.sparse_coo); give a dense tensor"),
+    (lambda: X.int(), TypeError, "x has dtype int32; float32, float16"),
+]
+if hasattr(torch, "float8_e5m2"):
+    OTHERS.append((lambda: X.to(torch.float8_e5m2), TypeError, "x has dtype torch.float8_e5m2; float32, float16"))
+if hasattr(torch, "nested_tensor") or hasattr(torch, "nested"):
+    nested = torch.nested.nested_tensor if hasattr(torch.nested, "nested_tensor") else torch.nested_tensor
+    OTHERS.append((lambda: nested([X, X]), TypeError, "x is a nested tensor; give a dense one"))
+
+
+@pytest.mark.parametrize("make, error, sentence", OTHERS)
+def test_a_tensor_of_another_kind_is_refused(make, error, sentence):
+    with pytest.raises(error) as caught:
+        golden.normalize("rms_norm", make())
+    assert str(caught.value).startswith(sentence)
+
+
+def test_rows_of_torch_are_batched_otherwise():
+    x = torch.from_numpy(normal((6, 8)))
+    testing.batch_invariant(lambda rows: rows * 0.5, x)
+    with pytest.raises(AssertionError, match="in reverse order"):
+        testing.batch_invariant(lambda rows: rows - rows[:1], x, splits=[])

@@ -133,12 +133,93 @@ def test_where_nothing_fits_the_verdict_says_so():
         assert "numbers of float32 away" in text
 
 
+NOTHING = {
+    "noise": lambda x, w, b: normal((16, 256), x.dtype, seed=9),
+    "no bias": lambda x, w, b: golden.layer_norm(x, 256, w),
+    "no weight": lambda x, w, b: golden.layer_norm(x, 256, None, b),
+    "x": lambda x, w, b: x,
+    "zeros": lambda x, w, b: np.zeros_like(x),
+    "NaN": lambda x, w, b: np.full_like(x, np.nan),
+    "doubled": lambda x, w, b: 2 * golden.layer_norm(x, 256, w, b),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("what", NOTHING)
+def test_what_is_no_variant_fits_none(what, dtype):
+    x, w, b = normal((16, 256), dtype), normal(256, dtype, seed=2), normal(256, dtype, seed=3)
+    report = golden.check(NOTHING[what](x, w, b), golden.LayerNorm(256), x, w, b)
+    assert report.variant.startswith("variant: none fits; the nearest is "), report.variant
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_what_is_near_a_variant_everywhere_and_never_its_value_fits_none(dtype):
+    x = normal((16, 256), dtype)  # whose root mean square is near 1
+    assert "variant: none fits" in golden.check(x, golden.LayerNorm(256), x).variant
+    x = normal((4, 8, 8), dtype, around=2)  # of the other layout
+    y = golden.normalize(golden.GroupNorm(2, layout="NHWC"), x).y
+    assert "variant: none fits" in golden.check(y, golden.GroupNorm(2), x).variant
+
+
 def test_a_kernel_that_is_right_in_half_of_its_rows_is_still_recognised():
     x = normal((8, 256), np.float16)
     y = golden.rms_norm(x, eps=1e-6)
     y[4:] = 0
     assert golden.check(y, RMS, x).variants[0].differences == ()
-    assert golden.check(y, RMS, x).variant.startswith("variant: as specified (50 % of the sample nearest")
+    text = golden.check(y, RMS, x).variant
+    assert text.startswith("variant: as specified (50 % of the sample nearest; the others are about 1.4e+04 numbers of")
+    assert "on the way" not in text
+
+
+@pytest.mark.parametrize("scale, share", [(1.0, 98), (0.1, 90)])
+def test_a_variant_that_fits_better_is_not_hidden_by_one_that_nearly_does(scale, share):
+    x, w = normal((64, 256), np.float16, scale=scale), normal(256, np.float16, seed=2)
+    y = golden.rms_norm(x, 256, w, eps=1e-5, eps_mode="add_to_root")
+    report = golden.check(y, RMS, x, w)
+    assert report.variants[0].nearest == 1.0 and report.variants[0].differences != ()
+    as_specified = next(one for one in report.variants if not one.differences)
+    assert share / 100 < as_specified.nearest < 1 and not as_specified.is_alike
+    assert ": 100 % of the sample nearest, 9" in report.variant
+
+
+def test_what_fits_as_well_as_specified_is_said():
+    x = normal((16, 256))
+    text = golden.check(golden.rms_norm(x, eps=1e-12), golden.RMSNorm(eps=1e-12), x).variant
+    assert text.startswith("variant: as specified (100 % of the sample nearest); ")
+    assert "others fit as well, which this data cannot tell apart, such as eps " in text
+    x = normal((16, 256), scale=1e-3)
+    assert "fit" not in golden.check(golden.rms_norm(x, eps=1e-6), RMS, x).variant
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("rounding", ["round_first", "keep_wide"])
+def test_a_scaled_residual_is_summed_as_the_golden_norm_sums(dtype, rounding):
+    x, r, w = normal((64, 256), dtype), normal((64, 256), dtype, seed=5), normal(256, dtype, seed=2)
+    rest = {"residual": r, "residual_scale": 1 / 3}
+    y = golden.rms_norm(x, 256, w, eps=1e-6, residual_rounding=rounding, **rest)
+    best = golden.check(y, RMS, x, w, residual_rounding=rounding, **rest).variants[0]
+    assert best.differences == () and best.nearest == 1.0
+    other = {"round_first": "keep_wide", "keep_wide": "round_first"}[rounding]
+    best = golden.check(y, RMS, x, w, residual_rounding=other, **rest).variants[0]
+    assert len(best.differences) == 1 and "the residual sum" in best.differences[0] and best.nearest > 0.995
+
+
+def test_shares_of_float64_are_of_nearest_values():
+    x, w = normal((16, 256), np.float64), normal(256, np.float64, seed=2)
+    y = golden.layer_norm(x, 256, w)
+    assert golden.check(y, golden.LayerNorm(256), x, w).variant == "variant: as specified (100 % of the sample nearest)"
+    best = golden.check(golden.layer_norm(x, 256, w, eps=1e-3), golden.LayerNorm(256), x, w).variants[0]
+    assert best.differences == ("eps 0.001 under the root",) and best.nearest > 0.995
+    naive = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w
+    assert golden.check(naive, RMS, x, w).variants[0].differences == ("CAST_THEN_AFFINE",)
+    assert golden.check(naive, RMS, x, w).variants[0].nearest < 0.95
+
+
+@pytest.mark.parametrize("eps", [2.0**-52, 1e-12, 1e-8, 1e-7, 2.0**-23, 1e-6, 1e-4, 1e-3])
+def test_eps_of_known_implementations_are_found(eps):
+    x = normal((16, 256), np.float64, scale=eps**0.5)
+    found = golden.check(golden.layer_norm(x, 256, eps=eps), golden.LayerNorm(256), x).variants[0]
+    assert found.differences == (f"eps {eps:g} under the root",)
 
 
 def test_methods_without_variants_say_nothing():

@@ -15,11 +15,6 @@ def _from_end(axes: Sequence[int], rank: int) -> Tuple[int, ...]:
     return tuple(sorted(axis % rank for axis in axes))
 
 
-def _channel_axis(spec: specs.Spec, rank: int) -> int:
-    is_last = getattr(spec, "layout", "channels_last") in ("channels_last", "NHWC", "NLC")
-    return rank - 1 if is_last else 1
-
-
 def listed_axes(spec: specs.Spec, rank: int) -> Tuple[int, ...]:
     """The axes that the spec names, in its order: those of weight and bias. () where it names none."""
     axes = specs.extents(getattr(spec, "axes", getattr(spec, "dim", None)), "axes")
@@ -32,7 +27,7 @@ def listed_axes(spec: specs.Spec, rank: int) -> Tuple[int, ...]:
 
 def reduced_axes(spec: specs.Spec, rank: int) -> Tuple[int, ...]:
     """The axes over which statistics are taken, GroupNorm's channels and PowerNorm aside."""
-    channel = _channel_axis(spec, rank)
+    channel = specs.channel_axis(spec, rank)
     if isinstance(spec, specs.BatchNorm):
         return tuple(axis for axis in range(rank) if axis != channel)
     if isinstance(spec, (specs.InstanceNorm, specs.GroupNorm)):
@@ -46,7 +41,7 @@ def group_rows(spec: specs.Spec, shape: Sequence[int], axes: Optional[Sequence[i
     rank = len(shape)
     reduced = reduced_axes(spec, rank) if axes is None else _from_end(axes, rank)
     if isinstance(spec, specs.GroupNorm) and axes is None:
-        channel = _channel_axis(spec, rank)
+        channel = specs.channel_axis(spec, rank)
         split = (*shape[:channel], spec.num_groups, shape[channel] // spec.num_groups, *shape[channel + 1 :])
         index = index.reshape(split)
         reduced = (channel + 1, *(axis + (axis > channel) for axis in reduced))
@@ -65,6 +60,6 @@ def spread(given: Arguments, values: Array) -> Array:
     if listed:
         ordered = values.reshape([shape[axis] for axis in listed]).transpose(np.argsort(listed))
         return np.broadcast_to(ordered.reshape([shape[i] if i in listed else 1 for i in range(rank)]), shape)
-    channel = _channel_axis(spec, rank)
+    channel = specs.channel_axis(spec, rank)
     per_channel = np.repeat(values.reshape(-1), shape[channel] // max(values.size, 1))
     return np.broadcast_to(per_channel.reshape([-1 if i == channel else 1 for i in range(rank)]), shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from typing import Optional
+from typing import Optional, Type
 
 MAX_RANK = 8
 ERROR_BYTES = 1024
@@ -62,10 +62,19 @@ def _load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ImportError(f"normd_golden cannot load its library {path}: {error}") from error
-    library.normd_golden_call_bytes.restype = ctypes.c_size_t
-    if library.normd_golden_call_bytes() != ctypes.sizeof(Call):
+    sizes = (("normd_golden_call_bytes", Call), ("normd_golden_plan_info_bytes", PlanInfo))
+    if not all(_has_size(library, function, kind) for function, kind in sizes):
         raise ImportError(f"{path} is of another version of normd_golden: install both anew")
     return library
+
+
+def _has_size(library: ctypes.CDLL, function: str, kind: Type[ctypes.Structure]) -> bool:
+    """Whether the library's struct is as large as the one of this module; not in a library without the function."""
+    size_of = getattr(library, function, None)
+    if size_of is None:
+        return False
+    size_of.restype = ctypes.c_size_t
+    return bool(size_of() == ctypes.sizeof(kind))
 
 
 _library: Optional[ctypes.CDLL] = None

@@ -12,6 +12,9 @@ from normd_golden._formats import Array
 from normd_golden._tensors import Operand
 from normd_golden.specs import Spec
 
+# Keywords of `arguments`, of all methods and of those with running statistics.
+OF_CALL = ("residual", "residual_scale", "residual_rounding", "mask")
+OF_STATE = ("running_mean", "running_var", "training")
 _OUTPUTS = ("y", "h", "mean", "inv_std")
 
 
@@ -91,13 +94,16 @@ def arguments(
     *,
     residual: Any = None,
     residual_scale: float = 1.0,
-    residual_rounding: str = "round_first",
+    residual_rounding: Optional[str] = "round_first",
     running_mean: Any = None,
     running_var: Any = None,
     training: Optional[bool] = None,
     mask: Any = None,
 ) -> Arguments:
-    """The arguments as tensors. `training` None: the statistics of x where none are given."""
+    """The arguments as tensors. `training` None: the statistics of x where none are given.
+
+    With `training` the running statistics are left aside, as torch does, whose update of them is no result here.
+    """
     read = _tensors.operand(x, "x")
     spec = specs.as_spec(spec, read.shape)
     if isinstance(spec, specs.LpNorm):
@@ -109,6 +115,7 @@ def arguments(
         raise ValueError(f"running_mean has {mean.size} values; running_var must have as many, and has {other}")
     if mean is None and var is not None and isinstance(spec, specs.BatchNorm):
         raise ValueError("running_mean is missing; give it with running_var")
+    is_training = var is None if training is None else bool(training)
     return Arguments(
         spec=spec,
         x=read,
@@ -116,12 +123,34 @@ def arguments(
         bias=_tensors.parameter(bias, "bias"),
         residual=None if residual is None else _tensors.operand(residual, "residual"),
         residual_scale=specs.number(residual_scale, "residual_scale"),
-        residual_rounding=residual_rounding,
-        running_mean=mean,
-        running_var=var,
-        training=var is None if training is None else bool(training),
-        mask=_tensors.mask_bytes(mask),
+        residual_rounding=_rounding(residual_rounding),
+        running_mean=None if is_training else mean,
+        running_var=None if is_training else var,
+        training=is_training,
+        mask=_mask(mask, spec, read.shape),
     )
+
+
+def _rounding(value: Optional[str]) -> str:
+    """None is the default, as it is for the attributes of specs."""
+    if value is None:
+        return "round_first"
+    specs.enum_number("residual_rounding", value)
+    return value
+
+
+def _mask(mask: Any, spec: Spec, shape: Tuple[int, ...]) -> Optional[Array]:
+    """A mask of the shape of x without its channels, or flat, of which golden.h sees the count alone."""
+    found = _tensors.mask_bytes(mask)
+    takes_mask = isinstance(spec, (specs.BatchNorm, specs.PowerNorm))
+    if found is None or not takes_mask or found.ndim == 1:
+        return found
+    channel = specs.channel_axis(spec, len(shape))
+    positions = (*shape[:channel], *shape[channel + 1 :])
+    if found.shape != positions:
+        must = f"it must have {list(positions)}, that of x without channels, or be flat"
+        raise ValueError(f"mask has shape {list(found.shape)}; {must}")
+    return found
 
 
 def _check_takes(spec: Spec, running_mean: Any, running_var: Any) -> None:

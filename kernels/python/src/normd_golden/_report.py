@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -21,6 +21,52 @@ from normd_golden._exact import Value
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _EDGES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1024.0)  # ulp, of the histogram
 _MOST_REFINED_GROUPS = 1000  # where float64 does not say which of two results is nearer
+
+
+class Errors(NamedTuple):
+    """How far the elements of a result are from the exact values."""
+
+    ulp: Array  # of each element, infinite where one of the two is finite and the other is not
+    is_nearest: Array  # whether an element is the nearest value
+
+    @property
+    def nearest(self) -> float:
+        """The share of elements that are the nearest value; 1.0 for an empty tensor."""
+        return float(self.is_nearest.mean()) if self.ulp.size else 1.0
+
+    @property
+    def max_ulp(self) -> float:
+        return float(self.ulp.max()) if self.ulp.size else 0.0
+
+    @property
+    def mean_ulp(self) -> float:
+        """Of the errors that are finite."""
+        finite = self.ulp[np.isfinite(self.ulp)]
+        return float(finite.mean()) if finite.size else 0.0
+
+    def __str__(self) -> str:
+        return _text(self)
+
+
+def _text(of: Union[Errors, Report]) -> str:
+    return f"{100 * of.nearest:.6g} % nearest, max {of.max_ulp:.4g} ulp, mean {of.mean_ulp:.3g} ulp"
+
+
+def errors_of(
+    format_: Format, words: Array, exact: Array, nearest: Optional[Array] = None, floor: float = 0.0
+) -> Errors:
+    """The errors of `words` of a type beside exact values in float64.
+
+    `nearest`: the words that are right; where it is None, those nearest to `exact`. `floor`: as for `check`.
+    """
+    right = format_.round(exact) if nearest is None else nearest
+    candidate = format_.widen(words)
+    with np.errstate(invalid="ignore", over="ignore"):
+        ulp = np.abs(candidate - exact) / format_.ulp(np.maximum(np.abs(exact), floor))
+    is_nearest = _same(format_, words, right)
+    # Where one of them is not finite: right if the golden result is the same (the exact value may overflow).
+    special = ~(np.isfinite(candidate) & np.isfinite(exact))
+    return Errors(np.where(special, np.where(is_nearest, 0.0, np.inf), ulp), is_nearest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,13 +134,14 @@ class Report:
     against: Optional[Against] = None
     _given: Optional[Arguments] = dataclasses.field(default=None, repr=False)
     _candidate: Optional[Array] = dataclasses.field(default=None, repr=False)
+    _nearest: Optional[Array] = dataclasses.field(default=None, repr=False)
 
     @functools.cached_property
     def variants(self) -> List[_variants.Fit]:
         """The variants of the method that fit the candidate best, the best first."""
-        if self._given is None or self._candidate is None:
+        if self._given is None or self._candidate is None or self._nearest is None:
             return []
-        return _variants.fit(self._given, self._candidate)
+        return _variants.fit(self._given, self._candidate, self._nearest)
 
     @property
     def variant(self) -> str:
@@ -103,7 +150,7 @@ class Report:
 
     def summary(self) -> str:
         bounded = "" if self.rounding == "NEAREST" else ", the golden value is BOUNDED"
-        return f"{100 * self.nearest:.6g} % nearest, max {self.max_ulp:.4g} ulp, mean {self.mean_ulp:.3g} ulp{bounded}"
+        return f"{_text(self)}{bounded}"
 
     def __str__(self) -> str:
         lines = [f"{self.spec} {self.dtype} {list(self.shape)}: {self.summary()}"]
@@ -138,8 +185,10 @@ def check(
     rest: as for `normalize`. ValueError or TypeError where something does not fit.
     """
     given = _normalize.arguments(spec, x, weight, bias, **rest)
-    if not specs.number(floor, "floor") >= 0:
-        raise ValueError(f"floor is {floor}; it must be at least 0")
+    if not 0 <= specs.number(floor, "floor") < float("inf"):
+        raise ValueError(f"floor is {floor}; it must be finite and at least 0")
+    if specs.whole(worst, "worst") < 0:
+        raise ValueError(f"worst is {worst}; it must be at least 0")
     words = _like(candidate, "candidate", given)
     other = None if reference is None else _like(reference, "reference", given)
     found = _normalize.run(given)
@@ -175,26 +224,24 @@ def _like(y: Any, name: str, given: Arguments) -> Array:
 
 def _report(truth: _Truth, words: Array, floor: float, worst: int) -> Report:
     format_, given = truth.format, truth.given
-    is_nearest = _same(format_, words, truth.nearest)
-    errors = _errors(truth, words, floor)
-    finite = errors[np.isfinite(errors)]
-    some = errors.size > 0
+    errors = errors_of(format_, words, truth.value.high, truth.nearest, floor)
     return Report(
         spec=given.spec,
         dtype=format_.name,
         shape=given.x.shape,
-        nearest=float(is_nearest.mean()) if some else 1.0,
-        max_ulp=float(errors.max()) if some else 0.0,
-        mean_ulp=float(finite.mean()) if finite.size else 0.0,
-        percentiles=dict(zip(PERCENTILES, _percentiles(errors))),
-        histogram=_histogram(errors, is_nearest),
-        errors=errors,
-        zero_signs=int((is_nearest & (words.view(format_.integers) != truth.nearest.view(format_.integers))
+        nearest=errors.nearest,
+        max_ulp=errors.max_ulp,
+        mean_ulp=errors.mean_ulp,
+        percentiles=dict(zip(PERCENTILES, _percentiles(errors.ulp))),
+        histogram=_histogram(errors),
+        errors=errors.ulp,
+        zero_signs=int((errors.is_nearest & (words.view(format_.integers) != truth.nearest.view(format_.integers))
                         & (format_.index(words) == 0)).sum()),
-        worst=_worst(truth, words, errors, worst),
+        worst=_worst(truth, words, errors.ulp, worst),
         rounding="NEAREST" if truth.is_nearest else "BOUNDED",
         _given=given,
         _candidate=words,
+        _nearest=truth.nearest,
     )  # fmt: skip
 
 
@@ -203,19 +250,6 @@ def _same(format_: Format, a: Array, b: Array) -> Array:
     if format_.is_bfloat16:
         return (format_.index(a) == format_.index(b)) | (np.isnan(format_.widen(a)) & np.isnan(format_.widen(b)))
     return (a == b) | (np.isnan(a) & np.isnan(b))
-
-
-def _errors(truth: _Truth, words: Array, floor: float) -> Array:
-    """|candidate - exact| in ulp."""
-    candidate, high = truth.format.widen(words), truth.value.high
-    with np.errstate(invalid="ignore", over="ignore"):
-        errors = np.abs(candidate - high) / truth.format.ulp(np.maximum(np.abs(high), floor))
-    # Where one of them is not finite: right if the golden result is the same (the exact value may overflow).
-    special = ~(np.isfinite(candidate) & np.isfinite(high))
-    if special.any():
-        right = _same(truth.format, words[special], truth.nearest[special])
-        errors[special] = np.where(right, 0.0, np.inf)
-    return errors
 
 
 def _percentiles(errors: Array) -> List[float]:
@@ -227,9 +261,9 @@ def _percentiles(errors: Array) -> List[float]:
     return [float(parted[place]) for place in at]
 
 
-def _histogram(errors: Array, is_nearest: Array) -> Dict[str, int]:
-    counts = {"nearest": int(is_nearest.sum())}
-    rest = errors[~is_nearest]
+def _histogram(errors: Errors) -> Dict[str, int]:
+    counts = {"nearest": int(errors.is_nearest.sum())}
+    rest = errors.ulp[~errors.is_nearest]
     last = 0.0
     for edge in _EDGES:
         counts[f"to {edge:g}"] = int(((rest > last) & (rest <= edge)).sum()) + (

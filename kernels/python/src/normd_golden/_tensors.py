@@ -83,7 +83,7 @@ def _from_numpy(x: Array, name: str) -> Operand:
     for format_ in _formats.FORMATS:
         if format_.is_bfloat16:
             matches = x.dtype.name == "bfloat16" and x.dtype.itemsize == 2
-            native = x.dtype
+            native = x.dtype.newbyteorder("=")
         else:
             native = format_.words
             matches = x.dtype.newbyteorder("=") == native
@@ -96,9 +96,8 @@ def _from_numpy(x: Array, name: str) -> Operand:
 
 
 def _from_torch(x: Any, name: str, torch: Any) -> Operand:
+    _check_torch(x, name, torch)
     device = x.device
-    if device.type == "meta":
-        raise TypeError(f"{name} lies on the device meta, which has no elements; give a tensor of the CPU or a GPU")
     x = x.detach().cpu().contiguous().resolve_conj().resolve_neg()
 
     def restore(format_: Format, words: Array) -> Any:
@@ -108,10 +107,26 @@ def _from_torch(x: Any, name: str, torch: Any) -> Operand:
             tensor = torch.from_numpy(words)
         return tensor if device.type == "cpu" else tensor.to(device)
 
-    if x.dtype == torch.bfloat16 and x.dim() <= _library.MAX_RANK:
+    if x.dtype == torch.bfloat16:
         return Operand(_formats.BF16, x.view(torch.int16).numpy().view(np.uint16), restore)
     plain = _from_numpy(x.numpy(), name)
     return Operand(plain.format, plain.words, restore)
+
+
+def _check_torch(x: Any, name: str, torch: Any) -> None:
+    """Refuses tensors whose elements do not lie in memory one by one, or are of a type that numpy lacks."""
+    if x.device.type == "meta":
+        raise TypeError(f"{name} lies on the device meta, which has no elements; give a tensor of the CPU or a GPU")
+    if x.is_quantized:
+        raise TypeError(f"{name} is quantized ({x.dtype}); give a tensor of numbers, such as its dequantize()")
+    if getattr(x, "is_nested", False):
+        raise TypeError(f"{name} is a nested tensor; give a dense one, such as its to_padded_tensor(0.0)")
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} is sparse ({x.layout}); give a dense tensor, such as its to_dense()")
+    if x.dtype.is_floating_point and x.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        raise TypeError(f"{name} has dtype {x.dtype}; {_POSSIBLE}")
+    if x.dim() > _library.MAX_RANK:
+        raise ValueError(f"{name} has rank {x.dim()}; at most {_library.MAX_RANK} is possible")
 
 
 def parameter(x: Any, name: str) -> Optional[Operand]:
@@ -138,4 +153,4 @@ def mask_bytes(mask: Any) -> Optional[Array]:
     mask = np.asarray(mask)
     if mask.dtype != np.bool_ and mask.dtype != np.uint8:
         raise TypeError(f"mask has dtype {mask.dtype}; bool and uint8 are possible")
-    return np.ascontiguousarray(mask).view(np.uint8)
+    return np.ascontiguousarray(mask).view(np.uint8).reshape(mask.shape)

@@ -1,31 +1,35 @@
 """Which variant of a method a result is: where eps stands, when values are rounded, what is subtracted, which axes.
 
-Every variant is computed in float64 for a sample of elements and rounded to the type, and the one whose values are the
-nearest to the candidate's fits. A kernel that rounds on its way still fits the variant that it is, because variants
-differ by more than its roundings where the data can tell them apart; where the data cannot, the verdict says so.
+Every variant is computed in a wider type for a sample of elements and rounded to the type of x, and the one whose
+values are the nearest to the candidate's fits. A kernel that rounds on its way still fits the variant that it is,
+because variants differ by more than its roundings where the data can tell them apart; where the data cannot, the
+verdict says so.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from normd_golden import _formats, _groups, _normalize, specs
-from normd_golden._formats import F16, Array, Format, steps
+from normd_golden._formats import F16, F64, Array, Format, steps
 from normd_golden._normalize import Arguments
 
-USUAL_EPS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 2.0**-23)
+USUAL_EPS = (0.0, 2.0**-52, 1e-12, 1e-8, 1e-7, 2.0**-23, 1e-6, 1e-5, 1e-4, 1e-3)
 _SAMPLE = 1 << 14  # elements
-# A fit is the mean over the sample of log2(1 + the numbers of the type between the two values). Two variants that
-# differ by less cannot be told apart.
-_SAME_FIT = 0.02
+# A distance is the mean over the sample of log2(1 + the numbers of the type between the two values). The data cannot
+# tell two variants apart whose distances differ by less than all of: this, twice the smaller one, which is the noise of
+# the kernel, and some single elements.
+_SAME_FIT, _NOISE, _SINGLE_ELEMENTS = 0.02, 2.0, 3
 # A kernel of a 16-bit type that calculates in float32 gives at least this share of the nearest values.
 _WIDE_ARITHMETIC = 0.95
-# No variant fits if the best one's distance is more than this (7 numbers of the type) and it has few nearest values.
-_FAR, _FEW = 3.0, 0.25
+# No variant fits if the best one's distance is more than this (7 numbers of the type) and it has few nearest values, or
+# next to none.
+_FAR, _FEW, _NEXT_TO_NONE = 3.0, 0.25, 0.02
+_MOST_APART = 2.0**40  # numbers of the type between two values; more, and NaN beside a number, count as this
 _MODES = ("inside_sqrt", "add_to_root", "clamp_root")
 _MODE_WORDS = {
     "inside_sqrt": "under the root",
@@ -33,7 +37,6 @@ _MODE_WORDS = {
     "clamp_root": "as the least root",
 }
 _ROW_METHODS = (specs.LayerNorm, specs.RMSNorm)
-_CENTRED = (specs.LayerNorm, specs.GroupNorm, specs.InstanceNorm, specs.BatchNorm)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,12 +89,14 @@ class Fit(NamedTuple):
     differences: Tuple[str, ...]  # from the spec; empty: as specified
     nearest: float  # the share of sampled elements that are the variant's nearest value
     distance: float  # the mean of log2(1 + numbers of the type between): smaller fits better
+    is_alike: bool  # whether this data cannot tell it from the variant of the smallest distance
 
 
-def fit(given: Arguments, candidate: Array) -> List[Fit]:
+def fit(given: Arguments, candidate: Array, nearest: Array) -> List[Fit]:
     """The fits of all variants of the spec's method, the best first, and of equal ones the most like the spec.
 
-    Empty where the method has no variants: LpNorm, PowerNorm, masks and given statistics.
+    `nearest`: the words of the golden result, which is the variant as specified. Empty where the method has
+    no variants: LpNorm, PowerNorm, masks and given statistics.
     """
     specified = _specified(given)
     if specified is None or candidate.size == 0:
@@ -101,46 +106,74 @@ def fit(given: Arguments, candidate: Array) -> List[Fit]:
     format_ = given.x.format
     fits = []
     for variant, y in _Search(given, specified, sample).results():
-        apart = _apart(format_, y, got)
-        share = float((apart == 0).mean())
-        fits.append(Fit(variant, variant.differences(specified), share, float(np.log2(1 + apart).mean())))
+        differences = variant.differences(specified)
+        apart = _apart(format_, y if differences else nearest.reshape(-1)[sample], got)
+        fits.append(Fit(variant, differences, float((apart == 0).mean()), float(np.log2(1 + apart).mean()), False))
     best = min(one.distance for one in fits)
-    return sorted(fits, key=lambda one: (one.distance > best + _SAME_FIT, _rank(one, best), one.distance))
+    most = best + min(_SAME_FIT, max(_NOISE * best, _SINGLE_ELEMENTS / sample.size))
+    return sorted((one._replace(is_alike=one.distance <= most) for one in fits), key=_rank)
 
 
-def _rank(one: Fit, best: float) -> float:
+def _rank(one: Fit) -> Tuple[bool, float, float]:
     """Among variants that cannot be told apart the one with the fewest differences, else the distance."""
-    return float(len(one.differences)) if one.distance <= best + _SAME_FIT else one.distance
+    return not one.is_alike, float(len(one.differences)) if one.is_alike else one.distance, one.distance
 
 
 def verdict(fits: Sequence[Fit], dtype: str) -> str:
     """The best fit in a sentence; "" where there is none."""
     if not fits:
         return ""
-    best, spec = fits[0], next(one for one in fits if not one.differences)
-    if best.distance > _FAR and best.nearest < _FEW:
+    best = fits[0]
+    share = f"{100 * best.nearest:.4g} %"
+    if not _fits(best):
         nearest_one = " with ".join(best.differences) or "the specified one"
         return (
-            f"variant: none fits; the nearest is {nearest_one}, {100 * best.nearest:.4g} % of whose values the sample "
-            f"has, and the others are about {2.0**best.distance - 1:.2g} numbers of {dtype} away"
+            f"variant: none fits; the nearest is {nearest_one}, {share} of whose values the sample has, "
+            f"and the others are {_away(best)} numbers of {dtype} away"
         )
-    rounds = ""
-    if _formats.BY_NAME[dtype].digits < 24 and best.nearest < _WIDE_ARITHMETIC:
-        rounds = f"; arithmetic in float32 reaches 99 %, so this rounds to {dtype} on the way"
     if not best.differences:
-        return f"variant: as specified ({100 * best.nearest:.4g} % of the sample nearest{rounds})"
-    count = len(best.differences)
-    alike = sum(one.distance <= best.distance + _SAME_FIT and len(one.differences) == count for one in fits[1:])
-    text = f"variant: {' with '.join(best.differences)} fits: {100 * best.nearest:.4g} % of the sample nearest, "
-    text += f"{100 * spec.nearest:.4g} % as specified"
-    return text + rounds + (f"; {alike} others fit as well, which this data cannot tell apart" if alike else "")
+        return f"variant: as specified ({share} of the sample nearest{_of_the_rest(best, dtype)}){_alike(fits)}"
+    as_specified = "".join(f", {100 * one.nearest:.4g} % as specified" for one in fits if not one.differences)
+    text = f"variant: {' with '.join(best.differences)} fits: {share} of the sample nearest{as_specified}"
+    return text + _of_the_rest(best, dtype) + _alike(fits)
+
+
+def _fits(one: Fit) -> bool:
+    """Many of its values are the candidate's, or some are and the others are near."""
+    return one.nearest >= _FEW or (one.distance <= _FAR and one.nearest >= _NEXT_TO_NONE)
+
+
+def _away(one: Fit) -> str:
+    """How far the elements are that are not the variant's, in words."""
+    apart = 2.0 ** (one.distance / (1 - one.nearest)) - 1
+    return "more than 1e+11" if apart > _MOST_APART / 2 else f"about {apart:.2g}"
+
+
+def _of_the_rest(best: Fit, dtype: str) -> str:
+    """What is said of a kernel of a narrow type with too few of its variant's values."""
+    if _formats.BY_NAME[dtype].digits >= 24 or best.nearest >= _WIDE_ARITHMETIC:
+        return ""
+    if best.distance > _FAR:
+        return f"; the others are {_away(best)} numbers of {dtype} away"
+    return f"; arithmetic in float32 reaches 99 %, so this rounds to {dtype} on the way"
+
+
+def _alike(fits: Sequence[Fit]) -> str:
+    """How many other variants fit as well, of those with as few differences from the spec, and the first of them."""
+    count = max(len(fits[0].differences), 1)
+    others = [one for one in fits[1:] if one.is_alike and len(one.differences) == count]
+    if not others:
+        return ""
+    example = " with ".join(others[0].differences)
+    which = "another fits as well" if len(others) == 1 else f"{len(others)} others fit as well"
+    return f"; {which}, which this data cannot tell apart{':' if len(others) == 1 else ', such as'} {example}"
 
 
 def _specified(given: Arguments) -> Optional[Variant]:
     spec = given.spec
     if given.mask is not None or given.running_var is not None:
         return None
-    if isinstance(spec, _CENTRED):
+    if isinstance(spec, specs.CENTRED):
         statistic = "variance"
     elif isinstance(spec, (specs.RMSNorm, specs.PRMSNorm)):
         statistic = "mean square"
@@ -177,8 +210,10 @@ class _Search:
     def __init__(self, given: Arguments, specified: Variant, sample: Array) -> None:
         self._given, self._specified, self._sample = given, specified, sample
         parts = (given.weight, given.bias)
+        self._wide = _wide_type(given.x.format)
         self._weight, self._bias = (
-            None if one is None else _groups.spread(given, one.widened()).reshape(-1)[sample] for one in parts
+            None if one is None else _groups.spread(given, one.widened()).reshape(-1)[sample].astype(self._wide)
+            for one in parts
         )
 
     def results(self) -> Iterator[Tuple[Variant, Array]]:
@@ -211,13 +246,13 @@ class _Search:
     def _statistic_names(self) -> Tuple[str, ...]:
         spec = self._given.spec
         names = [self._specified.statistic]
-        if isinstance(spec, _CENTRED):
+        if isinstance(spec, specs.CENTRED):
             names.append("unbiased variance")
         if isinstance(spec, _ROW_METHODS):
             names += ["mean square", "variance"]
         if isinstance(spec, specs.ScaleNorm):
             names.append("mean square")
-        if self._given.x.format is F16 and not isinstance(spec, _CENTRED):
+        if self._given.x.format is F16 and not isinstance(spec, specs.CENTRED):
             names.append("squares in float16")
         return tuple(dict.fromkeys(names))
 
@@ -233,7 +268,7 @@ class _Search:
 
     def _statistics(self, rounding: str, axes: Optional[Tuple[int, ...]]) -> _Statistics:
         given, sample = self._given, self._sample
-        h = _wide_sum(given, rounding)
+        h = _wide_sum(given, rounding, self._wide)
         rows = _groups.group_rows(given.spec, h.shape, axes)
         group = np.empty(rows.size, np.int64)
         group[rows.reshape(-1)] = np.repeat(np.arange(rows.shape[0]), rows.shape[1])
@@ -244,7 +279,7 @@ class _Search:
             mean = counted.mean(axis=1)
             variance = np.square(counted - mean[:, None]).mean(axis=1)
             mean_square = np.square(counted).mean(axis=1)
-            narrow = np.square(counted.astype(np.float16)).astype(np.float64).mean(axis=1)
+            narrow = np.square(counted.astype(np.float16)).astype(self._wide).mean(axis=1)
         return _Statistics(
             h.reshape(-1)[sample], mean[place], variance[place], mean_square[place], narrow[place], counted.shape[1]
         )
@@ -283,18 +318,25 @@ def _normalised(found: _Statistics, statistic: str, mode: str, eps: float) -> Ar
         return (found.h - mean) / divisor
 
 
-def _wide_sum(given: Arguments, rounding: str) -> Array:
-    """x, or x + residual_scale * residual as float64."""
-    x = given.x.widened()
+def _wide_type(format_: Format) -> Any:
+    """A type whose roundings are far below those of the format: for float64 one of 64 bits or more."""
+    return np.longdouble if format_ is F64 else np.float64
+
+
+def _wide_sum(given: Arguments, rounding: str, wide: Any) -> Array:
+    """x, or x + residual_scale * residual: the nearest number of the type of x, or wide."""
     if given.residual is None:
-        return x
-    total = x + given.residual_scale * given.residual.widened()
-    return given.x.format.widen(given.x.format.round(total)) if rounding == "round_first" else total
+        return given.x.widened().astype(wide)
+    if rounding == "round_first":
+        h = _normalize.run(dataclasses.replace(given, residual_rounding=rounding), ("h",)).h
+        assert h is not None
+        return h.widened().astype(wide)
+    total: Array = given.x.widened().astype(wide) + wide(given.residual_scale) * given.residual.widened().astype(wide)
+    return total
 
 
 def _apart(format_: Format, a: Array, b: Array) -> Array:
-    """How many numbers of the type lie between, at most 2^40; that where one of them alone is NaN."""
-    most = 2.0**40
+    """How many numbers of the type lie between, at most _MOST_APART; that where one of them alone is NaN."""
     left, right = np.isnan(format_.widen(a)), np.isnan(format_.widen(b))
-    apart = np.minimum(np.abs(steps(format_, a, b)), most)
-    return np.where(left | right, np.where(left & right, 0.0, most), apart)
+    apart = np.minimum(np.abs(steps(format_, a, b)), _MOST_APART)
+    return np.where(left | right, np.where(left & right, 0.0, _MOST_APART), apart)

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from normd_golden import _formats, _normalize, _tensors, specs
+from normd_golden import _formats, _library, _normalize, _tensors, specs
 from normd_golden._formats import Array, Format
 
 Random = np.random.Generator
@@ -152,6 +152,15 @@ def _as_torch(x: Any, device: Optional[str]) -> Any:
     return tensor if device is None else tensor.to(device)
 
 
+def _extents(shape: Any) -> Tuple[int, ...]:
+    if not hasattr(shape, "__iter__"):
+        raise TypeError(f"shapes has {shape!r}; each of them must be a tuple of extents")
+    found = tuple(specs.whole(extent, "shapes") for extent in shape)
+    if not 1 <= len(found) <= _library.MAX_RANK or min(found) < 1:
+        raise ValueError(f"shapes has {found}; it must have 1 to {_library.MAX_RANK} extents of at least 1")
+    return found
+
+
 def make_cases(
     spec: Union[str, specs.Spec],
     dtypes: Sequence[str] = ("float32",),
@@ -164,7 +173,7 @@ def make_cases(
     for dtype in dtypes:
         if dtype not in _formats.BY_NAME:
             raise ValueError(f"dtypes has {dtype!r}; {', '.join(_formats.BY_NAME)} are possible")
-        for shape in shapes:
+        for shape in map(_extents, shapes):
             kinds = ["normal", *(_HARD if hard else ()), *(["from_256"] if hard and dtype == "float16" else [])]
-            found += [Case(specs.as_spec(spec, shape), dtype, tuple(shape), kind, True, bias) for kind in kinds]
+            found += [Case(specs.as_spec(spec, shape), dtype, shape, kind, True, bias) for kind in kinds]
     return found

@@ -10,19 +10,17 @@ import dataclasses
 from typing import Any, Dict, Optional, Sequence, Type, Union
 
 from normd_golden import specs
-from normd_golden._normalize import normalize
+from normd_golden._normalize import OF_CALL, OF_STATE, normalize
 from normd_golden.specs import Shape, Spec
-
-_OF_CALL = ("residual", "residual_scale", "residual_rounding", "mask")
 
 
 def _call(kind: Type[Spec], attributes: Dict[str, Any], x: Any, weight: Any, bias: Any, options: Dict[str, Any]) -> Any:
-    of_call = {name: options.pop(name) for name in _OF_CALL if name in options}
+    of_call = {name: options.pop(name) for name in OF_CALL if name in options}
     known = {field.name for field in dataclasses.fields(kind)}
     for name in options:
         if name not in known:
             raise TypeError(f"{name} is no argument of {kind.method}; {', '.join(sorted(known))} are possible")
-    given = {name: attributes.pop(name) for name in ("running_mean", "running_var", "training") if name in attributes}
+    given = {name: attributes.pop(name) for name in OF_STATE if name in attributes}
     return normalize(kind(**attributes, **options), x, weight, bias, **given, **of_call).y
 
 

@@ -27,23 +27,31 @@ _ENUMS: Mapping[str, Mapping[str, int]] = {
 }
 
 
-def enum_number(field: str, value: Optional[str]) -> int:
-    """The number of "inside_sqrt" as an eps_mode; 0 for None."""
-    if value is None:
-        return 0
+def enum_number(field: str, value: str) -> int:
+    """The number of "inside_sqrt" as an eps_mode."""
     known = _ENUMS[field]
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{field} is {value!r}; {', '.join(known)} are possible")
     return known[value]
 
 
-def _whole(value: Any, field: str) -> int:
+def whole(value: Any, field: str) -> int:
+    """A whole number that golden.h can hold."""
     if isinstance(value, bool):
         raise TypeError(f"{field} is {value!r}; it must be a whole number")
     try:
-        return operator.index(value)
+        found = operator.index(value)
     except TypeError:
         raise TypeError(f"{field} is {value!r}; it must be a whole number") from None
+    if not -(2**63) <= found < 2**63:
+        raise ValueError(f"{field} is {_shown(found)}; it must be a whole number of 64 bits")
+    return found
+
+
+def _shown(value: Any) -> str:
+    """A number for an error: one of many digits by their count, which Python may refuse to print."""
+    bits = abs(value).bit_length() if isinstance(value, int) else 0
+    return f"a number of {bits} bits" if bits > 128 else str(value)
 
 
 def extents(value: Optional[Shape], field: str) -> Tuple[int, ...]:
@@ -51,19 +59,23 @@ def extents(value: Optional[Shape], field: str) -> Tuple[int, ...]:
     if value is None:
         return ()
     one = not hasattr(value, "__iter__") or getattr(value, "ndim", None) == 0
-    found = tuple(_whole(each, field) for each in ((value,) if one else value))  # type: ignore[union-attr]
+    found = tuple(whole(each, field) for each in ((value,) if one else value))  # type: ignore[union-attr]
+    if not found:
+        raise ValueError(f"{field} is {value!r}; it must have at least one value")
     if len(found) > _library.MAX_RANK:
         raise ValueError(f"{field} has {len(found)} values; at most {_library.MAX_RANK} are possible")
     return found
 
 
 def number(value: Any, field: str) -> float:
-    if isinstance(value, (bool, str)):
+    if isinstance(value, (bool, str, bytes)):
         raise TypeError(f"{field} is {value!r}; it must be a number")
     try:
         return float(value)
     except TypeError:
         raise TypeError(f"{field} is {value!r}; it must be a number") from None
+    except OverflowError:
+        raise ValueError(f"{field} is {_shown(value)}; it must be at most the largest float64") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +88,12 @@ class Spec:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is None:
+            if value is None and str(field.type).startswith("Optional"):
                 continue
             if field.name in ("eps", "weight_offset", "p"):
                 object.__setattr__(self, field.name, number(value, field.name))
             elif field.name in ("num_groups", "k"):
-                object.__setattr__(self, field.name, _whole(value, field.name))
+                object.__setattr__(self, field.name, whole(value, field.name))
             elif field.name in ("normalized_shape", "axes", "dim"):
                 object.__setattr__(self, field.name, extents(value, field.name))
             elif field.name in _ENUMS:
@@ -101,10 +113,9 @@ class Spec:
         """Writes the struct of golden.h."""
         out.method = self.number
         out.has_eps, out.eps = 1, self.eps_for(is_f64)
-        out.eps_mode = enum_number("eps_mode", getattr(self, "eps_mode", None))
-        out.cast_order = enum_number("cast_order", getattr(self, "cast_order", None))
-        out.k_rounding = enum_number("k_rounding", getattr(self, "k_rounding", None))
-        out.layout = enum_number("layout", getattr(self, "layout", None))
+        for name in ("eps_mode", "cast_order", "k_rounding", "layout"):
+            value = getattr(self, name, None)
+            setattr(out, name, 0 if value is None else enum_number(name, value))
         out.weight_offset = getattr(self, "weight_offset", 0.0)
         out.num_groups = self._positive("num_groups", 1)
         out.affine_per_group = bool(getattr(self, "affine_per_group", False))
@@ -265,6 +276,8 @@ class PowerNorm(Spec):
 _CLASSES: Tuple[Type[Spec], ...] = (
     BatchNorm, LayerNorm, InstanceNorm, GroupNorm, RMSNorm, PRMSNorm, ScaleNorm, LpNorm, PowerNorm
 )  # fmt: skip
+# The methods that subtract a mean.
+CENTRED = (LayerNorm, GroupNorm, InstanceNorm, BatchNorm)
 BY_METHOD: Dict[str, Type[Spec]] = {one.method: one for one in _CLASSES}
 
 
@@ -283,4 +296,10 @@ def as_spec(spec: Union[str, Spec], shape: Sequence[int] = ()) -> Spec:
 
 def all_axes(spec: LpNorm, rank: int) -> LpNorm:
     """LpNorm with dim=None, which stands for all axes, as torch has it."""
-    return dataclasses.replace(spec, dim=tuple(range(rank))) if spec.dim is None else spec
+    return dataclasses.replace(spec, dim=tuple(range(rank))) if spec.dim is None and rank > 0 else spec
+
+
+def channel_axis(spec: Spec, rank: int) -> int:
+    """The axis of an x's channels: the last one for methods without a layout."""
+    is_last = getattr(spec, "layout", "channels_last") in ("channels_last", "NHWC", "NLC")
+    return rank - 1 if is_last else 1

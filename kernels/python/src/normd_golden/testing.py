@@ -9,6 +9,7 @@ The fixture `golden` has these functions, too, and puts every report into pytest
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -60,6 +61,8 @@ def complaint_about(report: Report, max_ulp: float, min_nearest: float) -> str:
     """What is wrong with a result, or ""."""
     if not specs.number(max_ulp, "max_ulp") >= 0:
         raise ValueError(f"max_ulp is {max_ulp}; it must be at least 0")
+    if not 0 <= specs.number(min_nearest, "min_nearest") <= 1:
+        raise ValueError(f"min_nearest is {min_nearest}; it must be a share, between 0 and 1")
     if report.max_ulp > max_ulp:
         count = int((report.errors > max_ulp).sum())
         of_all = f"{count} of {report.errors.size} elements"
@@ -78,17 +81,37 @@ def batch_invariant(fn: Callable[[Any], Any], x: Any, splits: Optional[Sequence[
     rows = len(x)
     if rows < 2:
         raise ValueError(f"x has {rows} rows; it must have at least 2 on its first axis to be cut")
+    chosen = _usual_splits(rows) if splits is None else [_checked(cuts, i, rows) for i, cuts in enumerate(splits)]
     whole = _words(fn(x))
-    for cuts in splits if splits is not None else _usual_splits(rows):
+    for cuts in chosen:
         edges = [0, *cuts, rows]
-        parts = [_words(fn(x[begin:end])) for begin, end in zip(edges, edges[1:]) if begin < end]
+        parts = [_words(fn(x[begin:end])) for begin, end in zip(edges, edges[1:])]
         _same_bits(whole, np.concatenate(parts), f"cut at rows {list(cuts)}")
-    order = list(range(rows - 1, -1, -1))
-    _same_bits(whole, _words(fn(x[order]))[::-1], "with its rows in reverse order")
+    _same_bits(whole, _words(fn(_reversed(x)))[::-1], "with its rows in reverse order")
 
 
 def _usual_splits(rows: int) -> List[List[int]]:
     return [list(range(1, rows)), [rows // 2], [1]]
+
+
+def _checked(cuts: Sequence[int], number: int, rows: int) -> List[int]:
+    """Cuts that make at least two parts, none of them empty: others would test nothing, or blame the kernel."""
+    field = f"splits[{number}]"
+    if not hasattr(cuts, "__iter__"):
+        raise TypeError(f"{field} is {cuts!r}; it must be a list of row numbers")
+    found = [specs.whole(cut, field) for cut in cuts]
+    edges = [0, *found, rows]
+    if not found or any(begin >= end for begin, end in zip(edges, edges[1:])):
+        raise ValueError(f"{field} is {found}; it must be rising row numbers between 1 and {rows - 1}")
+    return found
+
+
+def _reversed(x: Any) -> Any:
+    """The rows in reverse order in memory of their own: neither torch nor kernels know steps of -1."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return x.flip(0)
+    return np.ascontiguousarray(x[::-1]) if isinstance(x, np.ndarray) else x[::-1]
 
 
 def _words(y: Any) -> Any:
