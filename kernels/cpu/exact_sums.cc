@@ -331,8 +331,9 @@ void AddSweep(const SweepOf<T>& sweep, NarrowExactSums* sums) {
   for (int64_t c = 0; c < sweep.columns; ++c) {
     if (bins.kind[c] != Kind::kSingle) continue;
     RowBuffer buffer({DigitsOf(T()), GridOf(T())}, sums + c);
-    for (int64_t p = 0; p < sweep.positions; ++p)
+    for (int64_t p = 0; p < sweep.positions; ++p) {
       buffer.Take(static_cast<float>(ElementAt(T(), sweep.rows[p] + sweep.column + c)));
+    }
     buffer.Flush();
   }
 }

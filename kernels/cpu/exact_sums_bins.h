@@ -23,8 +23,8 @@ struct ExactBins {
   enum class Kind : uint8_t { kNear, kSpread, kSingle };
 
   Kind kind = Kind::kNear;
-  double of_sum = 0;  // anchors: kSpread alone
-  double of_squares = 0, of_rest = 0;
+  double of_squares = 0;           // anchors
+  double of_sum = 0, of_rest = 0;  // kSpread alone
 
   // The largest |x| and the least that is not 0, less 1, as bits of f32; the least is ~0 if all are 0.
   static ExactBins Of(uint32_t largest, uint32_t least_less_1, int log_terms, int digits, int grid) {
@@ -38,7 +38,8 @@ struct ExactBins {
     const int least = least_less_1 == ~uint32_t{0} ? top : static_cast<int>((least_less_1 + 1) >> 23) - 127;
     const int unit = std::max(least - (digits - 1), grid);  // every x is a multiple of 2^unit
     // Near. x: sums under 2^(top + log_terms) are exact if that is at most 2^(unit + 53). x^2: the grid of the first
-    // bin is as fine as its sums allow; the rests, at most half of the grid, are multiples of 2^(2 unit).
+    // bin is as fine as its sums allow; the rests, at most half of the grid, are multiples of 2^(2 unit), and the same
+    // condition makes their sums exact.
     const int squares = 2 * top + log_terms - 53;
     bins.of_squares = Anchor(squares);
     if (unit >= top + log_terms - 53) return bins;

@@ -193,9 +193,13 @@ TEST(ExactSumsKernelsTest, TheRangesOfExponentsAreNotTooWide) {
   for (int gap = 10; gap < 75; ++gap) {
     for (const int64_t terms : {512, 1024}) {
       const double grid = 0x1p-51 * static_cast<double>(terms);  // of the first bin
-      const double tops[] = {2 - 0x1p-23, WithLargeRest(random, grid, 1), WithLargeRest(random, grid, -1)};
+      // Far below the largest element, which comes by itself, squares leave a rest beside the second grid, too.
+      const double second = 0x1p-107 * static_cast<double>(terms * terms) * 4 * 0x1p+46;
+      const double tops[] = {2 - 0x1p-23, WithLargeRest(random, grid, 1), WithLargeRest(random, grid, -1),
+                             0x1p-23 * WithLargeRest(random, second, 1), 0x1p-23 * WithLargeRest(random, second, -1)};
       for (const double top : tops) {
         Values values(static_cast<size_t>(terms - 1), top);
+        values[0] = 2 - 0x1p-23;
         values.insert(values.begin() + random.Below(terms), std::ldexp(1 + 0x1p-23, -gap));
         const std::string bytes = Pack(DType::kF32, values);
         NarrowExactSums want;
