@@ -8,9 +8,9 @@
 // In the path: the walkers of kernels/cpu call it for the elements that their kernels report. Ownership: a SlowGroup
 // borrows the function that reads the group, which must outlive it. Threads: one at a time. Costs: the sums of the
 // group in pairs when an element first needs them (about 15 ns an element of the group, or what SumWith's function
-// takes), and the exact sums likewise; then 50 ns an element in pairs. What pairs leave takes 0.4 us, a tie too, and 1 us
-// where exponents are spread over the whole range of f64; the worst that a stranger can make is 10 us for an element of
-// 16 bytes (2-core AMD EPYC, 2026-11-28). Tests bound it in products of words.
+// takes), and the exact sums likewise; then 50 ns an element in pairs. What pairs leave takes 0.4 us, a tie too, and 1
+// us where exponents are spread over the whole range of f64; the worst that a stranger can make is 10 us for an element
+// of 16 bytes (2-core AMD EPYC, 2026-11-28). Tests bound it in products of words.
 #ifndef NORMD_KERNELS_SLOW_ROAD_GROUP_H_
 #define NORMD_KERNELS_SLOW_ROAD_GROUP_H_
 
