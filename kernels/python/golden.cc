@@ -95,8 +95,9 @@ absl::StatusOr<Layout> LayoutOf(const normd_golden_spec& from) {
   const bool has_channels =
       from.method == NORMD_BATCH_NORM || from.method == NORMD_INSTANCE_NORM || from.method == NORMD_GROUP_NORM;
   if (!has_channels) return Layout::kUnspecified;
-  if (from.layout == 0) return MissingError("layout", "NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST");
-  return EnumOf(from.layout, Layout::kUnspecified, Layout::kChannelsLast, "layout");
+  if (from.layout == NORMD_CHANNELS_FIRST) return Layout::kChannelsFirst;
+  if (from.layout == NORMD_CHANNELS_LAST) return Layout::kChannelsLast;
+  return OutOfRange("layout", Concat(from.layout), "NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST");
 }
 
 absl::StatusOr<MethodSpec> AttributesOf(const normd_golden_spec& from) {
@@ -149,8 +150,9 @@ struct CheckedCall {
 absl::Status CheckGiven(const normd_golden_call& call, const NormPlan& plan) {
   if (!plan.given_statistics) return absl::OkStatus();
   if (call.num_given != plan.keep1) return ParameterLengthError("running_var", call.num_given, plan.keep1);
-  if (call.given_mean == nullptr && plan.power_groups == 0)
+  if (call.given_mean == nullptr && plan.power_groups == 0) {
     return MissingError("running_mean", "the means of running_var");
+  }
   for (int64_t i = 0; i < call.num_given; ++i) {
     if (call.given_variance[i] >= 0) continue;  // NaN is refused, too
     return OutOfRange(Concat("running_var[", i, "]"), Concat(call.given_variance[i]), "at least 0");

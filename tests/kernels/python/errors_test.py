@@ -143,5 +143,6 @@ def test_the_c_interface_checks_every_number():
     assert refusal(residual_rounding=7) == "residual_rounding is 7; it must be between 0 and 2"
     assert refusal(residual_rounding=-1) == "residual_rounding is -1; it must be between 0 and 2"
     assert refusal(given_mean=None) == "running_mean is missing; give the means of running_var"
-    assert refusal(layout=0) == "layout is missing; give NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST"
-    assert refusal(layout=3) == "layout is 3; it must be between 0 and 2"
+    assert refusal(layout=2) == ""
+    assert refusal(layout=0) == "layout is 0; it must be NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST"
+    assert refusal(layout=3) == "layout is 3; it must be NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST"
