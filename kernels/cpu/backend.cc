@@ -1,6 +1,7 @@
 #include "kernels/cpu/backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/run.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/slow_road/formula.h"
 
 namespace normd {
 namespace {
@@ -85,6 +87,15 @@ class CpuBackend final : public Backend {
 };
 
 }  // namespace
+
+bool GivesNearest(const Job& job) {
+  const NormPlan& plan = *job.plan;
+  if (plan.precision != Precision::kExact) return false;
+  if (plan.statistic != Statistic::kPowerSum) return true;
+  const bool keeps = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
+  const bool is_f64 = plan.dtype == DType::kF64 || (keeps && job.residual.dtype == DType::kF64);
+  return plan.p == std::floor(plan.p) && plan.p <= slow_road::LargestWholeOrder(is_f64, keeps);
+}
 
 std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options) {
   return std::make_unique<CpuBackend>(options);

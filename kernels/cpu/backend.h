@@ -21,6 +21,10 @@ struct NearestOptions {
   bool exact_first = false;  // the slow road asks exact integers at once
 };
 
+// Whether y of `job` is the nearest value where NearestOptions are on: not under FAST, and not for LpNorm of an order that
+// integers of fixed size do not decide (kernels/slow_road/formula.h). REQUIRES: the job's plan, dtypes and residual.
+bool GivesNearest(const Job& job);
+
 struct CpuBackendOptions {
   int threads = 0;  // 0: one for each hardware thread
   // Job lists of up to this many elements (NormPlan::Work) run inline on the caller's thread: about 50 us of kernel

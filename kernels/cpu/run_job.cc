@@ -152,17 +152,6 @@ double LargestMagnitude(const std::vector<double>& values, double absent) {
   return largest;
 }
 
-// True if y is rounded to the nearest value: not for LpNorm of an order that no integers of fixed size decide.
-bool RoundsToNearest(const Run& run) {
-  const NormPlan& plan = run.plan;
-  if (plan.precision != Precision::kExact) return false;
-  if (plan.statistic != Statistic::kPowerSum) return true;
-  const Job& job = run.job;
-  const bool keeps = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
-  const bool is_f64 = plan.dtype == DType::kF64 || (keeps && job.residual.dtype == DType::kF64);
-  return plan.p == std::floor(plan.p) && plan.p <= slow_road::LargestWholeOrder(is_f64, keeps);
-}
-
 void RunPattern(Run& run) {
   if (run.x.data == nullptr) {
     RunScatteredRows(run);
@@ -335,7 +324,7 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
   run.counted = positions.counted;
   run.first_counted = positions.first;
   run.nearest = options.nearest;
-  run.nearest.on = options.nearest.on && RoundsToNearest(run);
+  run.nearest.on = options.nearest.on && GivesNearest(run.job);
   if (run.nearest.on && job.parameters != nullptr) {
     run.largest_weight = LargestMagnitude(job.parameters->host().weight, 1);
     run.largest_bias = LargestMagnitude(job.parameters->host().bias, 0);

@@ -205,9 +205,6 @@ absl::StatusOr<CheckedCall> Check(const normd_golden_call& call) {
   return checked;
 }
 
-// What the slow road decides: all but sums whose terms are powers that are no whole numbers of squares.
-bool GivesNearest(const NormPlan& plan) { return plan.statistic != Statistic::kPowerSum && plan.power_groups == 0; }
-
 Job MakeJob(const normd_golden_call& call, const CheckedCall& checked, const PreparedParameters* parameters) {
   Job job;
   job.plan = &checked.plan;
@@ -249,7 +246,7 @@ absl::Status Describe(const normd_golden_call& call, normd_golden_plan_info* inf
   NORMD_ASSIGN_OR_RETURN(const CheckedCall checked, Check(call));
   const NormPlan& plan = checked.plan;
   *info = {};
-  info->nearest = GivesNearest(plan) ? 1 : 0;
+  info->nearest = GivesNearest(MakeJob(call, checked, nullptr)) ? 1 : 0;
   info->statistics_dtype = static_cast<int32_t>(plan.StatisticsDType());
   info->statistics_rank = CopyShape(plan.statistics_shape, info->statistics_shape);
   const Shape flat = {plan.parameter_length};

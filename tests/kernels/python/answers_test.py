@@ -156,7 +156,10 @@ def test_residual_rounding_of_none_is_the_default():
 
 def test_what_cannot_be_decided_says_so():
     x = normal((4, 6))
-    assert golden.normalize(golden.PowerNorm(), x, training=True).rounding == "BOUNDED"
+    assert golden.normalize(golden.PowerNorm(), x, training=True).rounding == "NEAREST"
+    assert golden.normalize(golden.LpNorm(p=10), x).rounding == "NEAREST"
+    assert golden.normalize(golden.LpNorm(p=11), x).rounding == "BOUNDED"
+    assert golden.normalize(golden.LpNorm(p=7), x.astype(np.float64)).rounding == "BOUNDED"
     assert golden.normalize(golden.LpNorm(p=2.5), x).rounding == "BOUNDED"
     assert golden.normalize(golden.LpNorm(p=1), x).rounding == "NEAREST"
 

@@ -126,6 +126,6 @@ def power_norm(
     num_groups: int = 1,
     **options: Any,
 ) -> Any:
-    """x over the root mean square of its group, over sqrt(phi + eps), * weight + bias. BOUNDED, not nearest."""
+    """x over the root mean square of its group, over sqrt(phi + eps), * weight + bias."""
     attributes = {"num_groups": num_groups, "eps": eps, "running_var": running_phi, "training": training}
     return _call(specs.PowerNorm, attributes, x, weight, bias, options)

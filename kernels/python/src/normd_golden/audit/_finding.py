@@ -9,7 +9,7 @@ import numpy as np
 
 from normd_golden import _tensors
 from normd_golden._formats import Array, Format
-from normd_golden._report import Report, check
+from normd_golden._report import Report, check, errors_of
 
 MAX_ULP = 4.0  # of an expectation that is right, where errors of small elements count at the root mean square of y
 
@@ -45,24 +45,15 @@ def judged(name: str, max_ulp: float, expected: Any, *given: Any, **rest: Any) -
 
 def judged_values(name: str, max_ulp: float, format_: Format, words: Array, exact: Array) -> Finding:
     """The same where a norm is followed by other operators: `exact` is the value of all of them in float64."""
-    found = format_.widen(words)
-    scale = np.maximum(np.abs(exact), _scale(exact))
-    with np.errstate(invalid="ignore"):
-        errors = np.abs(found - exact) / format_.ulp(scale)
-    # Of the exact value's own kind: equal, or what it is rounded to where it is beyond the type.
-    rounded = format_.widen(format_.round(exact))
-    is_nearest = (rounded == found) | (np.isnan(rounded) & np.isnan(found))
-    errors[is_nearest & ~(np.isfinite(found) & np.isfinite(exact))] = 0
-    errors[found == exact] = 0
-    errors[~np.isfinite(errors)] = np.inf
-    nearest = float(is_nearest.mean()) if found.size else 1.0
-    worst = float(errors.max()) if errors.size else 0.0
-    text = f"{100 * nearest:.6g} % nearest, max {worst:.4g} ulp"
-    if worst > max_ulp:
-        at = int(errors.argmax())
-        index = [int(part) for part in np.unravel_index(at, errors.shape)]
-        text += f"; {index} expects {found.reshape(-1)[at]!s}, and the exact value is {exact.reshape(-1)[at]!s}"
-    return Finding(name, "WRONG" if worst > max_ulp else "ok", text, worst, nearest)
+    found = errors_of(format_, words, exact, floor=_scale(exact))
+    text = str(found)
+    is_wrong = found.max_ulp > max_ulp
+    if is_wrong:
+        at = int(found.ulp.argmax())
+        index = [int(part) for part in np.unravel_index(at, found.ulp.shape)]
+        expected = format_.widen(words).reshape(-1)[at]
+        text += f"; {index} expects {expected!s}, and the exact value is {exact.reshape(-1)[at]!s}"
+    return Finding(name, "WRONG" if is_wrong else "ok", text, found.max_ulp, found.nearest)
 
 
 def _finding(name: str, max_ulp: float, report: Report) -> Finding:
