@@ -34,8 +34,8 @@ BUILD = ("CMakeLists.txt", "client/CMakeLists.txt", "client/cmake", "client/exam
 KERNELS_SUPPORT = (
     "proto/catalogue",
     "tests/support/boundary_rows.*", "tests/support/case.*", "tests/support/compare.*", "tests/support/constants.h",
-    "tests/support/environment.*", "tests/support/nearest*", "tests/support/oracle*", "tests/support/random.*",
-    "tests/support/run_case.*", "tests/support/spec.h", "tests/support/wide.*")
+    "tests/support/environment.*", "tests/support/exact_totals.*", "tests/support/nearest*", "tests/support/oracle*", "tests/support/random.*",
+    "tests/support/run_case.*", "tests/support/solved_rows.*", "tests/support/spec.h", "tests/support/wide.*")
 KERNELS = KERNELS_SUPPORT + (
     "CMakeLists.txt", "kernels", "tests/kernels", ":(glob)tests/device/*.cc", ":(glob)tests/device/*.h",
     ":(glob)tests/device/*.cu", "tests/device/CMakeLists.txt", "tests/run.sh", "tests/sanitizers.cmake",

@@ -49,6 +49,7 @@ COVERED = {
     "./tests/bench/run.sh store": (".ci/run", "./tests/bench/run.sh store "),
     "./tests/bench/run.sh transport": (".ci/run", "./tests/bench/run.sh transport "),
     "./tests/client/python/run.sh": ("tests/CMakeLists.txt", "/client/python/run.sh"),
+    "./tests/kernels/python/run.sh": ("tests/CMakeLists.txt", "/kernels/python/run.sh"),
     "./tests/crash/run.sh": (".ci/run", "step crash ./tests/crash/run.sh"),
     "./tests/device/run.sh": ("tests/device/CMakeLists.txt", "run_self_test.sh"),
     "./tests/e2e/real_models.sh": (".ci/run", "step_when_changed real-models ./tests/e2e/real_models.sh"),
