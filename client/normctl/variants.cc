@@ -186,6 +186,7 @@ std::string FieldText(const Message& method, const FieldDescriptor& field) {
   const auto* const reflection = method.GetReflection();
   if (field.is_repeated()) {
     std::vector<int64_t> values;
+    values.reserve(static_cast<size_t>(reflection->FieldSize(method, &field)));
     for (int i = 0; i < reflection->FieldSize(method, &field); ++i) {
       values.push_back(reflection->GetRepeatedInt64(method, &field, i));
     }

@@ -88,8 +88,8 @@ struct MiddlesBound {
   }
   HWY_INLINE FloatMask AreFar(Words distance, Words least) const {
     const hn::RebindToSigned<FloatTag> integers;
-    const auto d = hn::ConvertTo(FloatTag(), hn::BitCast(integers, distance));
-    return hn::Gt(hn::Mul(hn::Sub(d, relative), PowerBelow(least)), fixed);
+    const auto units = hn::ConvertTo(FloatTag(), hn::BitCast(integers, distance));
+    return hn::Gt(hn::Mul(hn::Sub(units, relative), PowerBelow(least)), fixed);
   }
 };
 
