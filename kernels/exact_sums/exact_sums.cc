@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <tuple>
 
 #include "kernels/base/errors.h"
@@ -58,7 +59,9 @@ void ExactSums<Range>::AddAll(const typename Range::Element* x, int64_t n) {
   slow_road::ExactSum<Range::Squares::kLowestBit, kSquareDigits> squares;
   bool has_nan = false, has_positive = false, has_negative = false;
   for (int64_t i = 0; i < n; ++i) {
-    const Parts parts = SplitElement(x[i]);
+    typename Range::Element element;
+    std::memcpy(&element, reinterpret_cast<const char*>(x) + i * int64_t{sizeof(element)}, sizeof(element));
+    const Parts parts = SplitElement(element);
     has_nan |= parts.is_nan;
     has_positive |= parts.is_infinite && !parts.negative;
     has_negative |= parts.is_infinite && parts.negative;

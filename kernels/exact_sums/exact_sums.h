@@ -81,7 +81,8 @@ class ExactSums {
     sum_.Add(element);
     Range::AddSquare(element, &squares_);
   }
-  // Adds n elements at x, the fastest way for any exponents: about 10 ns an element. REQUIRES: as for Add.
+  // Adds n elements at x, an address that need not be aligned, the fastest way for any exponents: about 10 ns an
+  // element. REQUIRES: as for Add.
   void AddAll(const typename Range::Element* x, int64_t n);
   // Adds `count` finite elements by parts of their sum and of the sum of their squares: what kernels sum exactly in
   // f64. REQUIRES: the parts add up to these sums, and count() stays within kMaxSummed.
