@@ -7,48 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/spec_flags.h"
 #include "client/normctl/demo.h"
+#include "client/normctl/spec_fields.h"
 #include "client/normctl/split.h"
 
 namespace normd::client {
 namespace {
-
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
-
-// The message of the method that `spec` chooses. REQUIRES: there is one.
-Message* MutableMethod(v1::NormSpec& spec) {
-  const FieldDescriptor* field =
-      spec.GetReflection()->GetOneofFieldDescriptor(spec, spec.GetDescriptor()->FindOneofByName("method"));
-  return field == nullptr ? nullptr : spec.GetReflection()->MutableMessage(&spec, field);
-}
-
-const FieldDescriptor* FieldOf(const Message& message, const char* name) {
-  return message.GetDescriptor()->FindFieldByName(name);
-}
-
-void ClearField(Message& message, const char* name) {
-  const FieldDescriptor* field = FieldOf(message, name);
-  if (field != nullptr) message.GetReflection()->ClearField(&message, field);
-}
-
-// Whether the spec rounds before the affine step, and what is added to a weight that is given.
-struct Order {
-  bool cast_then_affine = false;
-  double weight_offset = 0;
-};
-
-Order OrderOf(v1::NormSpec spec) {
-  Order out;
-  const Message* method = MutableMethod(spec);
-  if (method == nullptr) return out;
-  if (const FieldDescriptor* field = FieldOf(*method, "cast_order")) {
-    out.cast_then_affine = method->GetReflection()->GetEnumValue(*method, field) == v1::CAST_ORDER_CAST_THEN_AFFINE;
-  }
-  if (const FieldDescriptor* field = FieldOf(*method, "weight_offset")) {
-    out.weight_offset = method->GetReflection()->GetDouble(*method, field);
-  }
-  return out;
-}
 
 absl::Status Widen(v1::Tensor& tensor) {
   const absl::StatusOr<Tensor> parsed = Tensor::FromProto(std::move(tensor));
@@ -92,9 +55,8 @@ class Asker {
       *request.mutable_parameters()->mutable_running_mean() = Tensor::F64(channels, mean).ToProto();
       *request.mutable_parameters()->mutable_running_var() = Tensor::F64(channels, var).ToProto();
     } else {
-      Message& method = *MutableMethod(spec);
       // The default eps keeps zeros from being divided by zero.
-      for (const char* name : {"eps", "eps_mode", "cast_order", "weight_offset"}) ClearField(method, name);
+      ClearFields(spec, {"eps", "eps_mode", "cast_order", "weight_offset"});
     }
     *request.mutable_spec() = spec;
     request.set_mode(v1::MODE_INFERENCE);
@@ -130,7 +92,7 @@ absl::Status Inline(Client& client, v1::NormalizeRequest& request) {
         absl::StrCat(session->name(), " rounds before the affine step, and verify cannot take a ", MethodOf(spec),
                      " with running statistics apart: compare without weight and bias, or without --session"));
   }
-  ClearField(*MutableMethod(spec), "running");
+  ClearFields(spec, {"running"});
   *request.mutable_spec() = spec;
   *request.mutable_parameters() = session->parameters();
   if (!spec.has_batch_norm()) return absl::OkStatus();
@@ -140,13 +102,13 @@ absl::Status Inline(Client& client, v1::NormalizeRequest& request) {
 }
 
 // Takes the affine step out of `request`, and `answer` keeps it.
-absl::Status TakeAffine(Asker& asker, const Order& order, v1::NormalizeRequest& request, ExactAnswer& answer) {
+absl::Status TakeAffine(Asker& asker, double weight_offset, v1::NormalizeRequest& request, ExactAnswer& answer) {
   const std::vector<int64_t> shape(request.x().shape().begin(), request.x().shape().end());
   v1::Parameters& parameters = *request.mutable_parameters();
   if (parameters.has_weight()) {
     absl::StatusOr<std::vector<double>> weight = asker.Broadcast(parameters.weight(), request.spec(), shape);
     if (!weight.ok()) return weight.status();
-    for (double& value : *weight) value += order.weight_offset;
+    for (double& value : *weight) value += weight_offset;
     answer.affine.weight = *std::move(weight);
   }
   if (parameters.has_bias()) {
@@ -156,7 +118,7 @@ absl::Status TakeAffine(Asker& asker, const Order& order, v1::NormalizeRequest& 
   }
   parameters.clear_weight();
   parameters.clear_bias();
-  ClearField(*MutableMethod(*request.mutable_spec()), "cast_order");
+  ClearFields(*request.mutable_spec(), {"cast_order"});
   return absl::OkStatus();
 }
 
@@ -183,14 +145,15 @@ absl::StatusOr<ExactAnswer> AskExactAnswer(Client& client, const v1::NormSpec& s
   Asker asker(client, describe->limits().max_message_bytes());
   ExactAnswer answer;
   answer.t = request.x().dtype();
-  const Order order = OrderOf(spec);
-  if (order.cast_then_affine && !request.session().empty()) {
+  const bool casts_first = CastsFirst(spec);
+  if (casts_first && !request.session().empty()) {
     if (absl::Status status = Inline(client, request); !status.ok()) return status;
   }
-  answer.has_steps = order.cast_then_affine && (request.parameters().has_weight() || request.parameters().has_bias());
+  answer.has_steps = casts_first && (request.parameters().has_weight() || request.parameters().has_bias());
   if (absl::Status status = WidenInputs(asker, spec, request); !status.ok()) return status;
   if (answer.has_steps) {
-    if (absl::Status status = TakeAffine(asker, order, request, answer); !status.ok()) return status;
+    const double weight_offset = DoubleOf(spec, "weight_offset");
+    if (absl::Status status = TakeAffine(asker, weight_offset, request, answer); !status.ok()) return status;
   }
   const absl::StatusOr<Tensor> y = asker.Ask(request, spec, v1::OUTPUT_KIND_Y);
   if (!y.ok()) return y.status();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "client/normctl/exact_answer.h"
+#include "client/normctl/spec_fields.h"
 #include "client/normctl/variants.h"
 
 namespace normd::client {
@@ -19,7 +20,8 @@ absl::Status ScaleWeight(double factor, v1::NormalizeRequest& request) {
   const absl::StatusOr<Tensor> weight = Tensor::FromProto(has_weight ? parameters.weight() : parameters.bias());
   if (!weight.ok()) return weight.status();
   std::vector<double> values = weight->ToDoubles();
-  const double offset = TakeWeightOffset(*request.mutable_spec());
+  const double offset = DoubleOf(request.spec(), "weight_offset");
+  ClearFields(*request.mutable_spec(), {"weight_offset"});
   for (double& value : values) value = has_weight ? (value + offset) * factor : factor;
   *request.mutable_parameters()->mutable_weight() = Tensor::F64(weight->shape, std::move(values)).ToProto();
   return absl::OkStatus();

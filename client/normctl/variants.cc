@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
+#include "client/normctl/spec_fields.h"
 
 namespace normd::client {
 namespace {
@@ -21,49 +21,14 @@ using google::protobuf::Message;
 // What the common frameworks set by default, and none.
 constexpr double kUsualEps[] = {1e-5, 1e-6, 0x1p-23, 1e-3, 1e-4, 1e-7, 1e-8, 1e-12, 0};
 
-// The message of the method, and one of its fields by name. REQUIRES: `spec` chooses a method.
-Message& MethodOfSpec(v1::NormSpec& spec) {
-  const FieldDescriptor* const method =
-      spec.GetReflection()->GetOneofFieldDescriptor(spec, spec.GetDescriptor()->FindOneofByName("method"));
-  return *spec.GetReflection()->MutableMessage(&spec, method);
-}
-const FieldDescriptor* FieldOf(const Message& method, const char* name) {
-  return method.GetDescriptor()->FindFieldByName(name);
-}
-
-double DoubleOf(v1::NormSpec spec, const char* name) {
-  const Message& method = MethodOfSpec(spec);
-  const FieldDescriptor* const field = FieldOf(method, name);
-  return field == nullptr ? 0 : method.GetReflection()->GetDouble(method, field);
-}
-bool IsSet(v1::NormSpec spec, const char* name) {
-  const Message& method = MethodOfSpec(spec);
-  const FieldDescriptor* const field = FieldOf(method, name);
-  return field != nullptr && method.GetReflection()->HasField(method, field);
-}
-int EnumOf(v1::NormSpec spec, const char* name) {
-  const Message& method = MethodOfSpec(spec);
-  const FieldDescriptor* const field = FieldOf(method, name);
-  return field == nullptr ? 0 : method.GetReflection()->GetEnumValue(method, field);
-}
-
-v1::NormSpec With(v1::NormSpec spec, const char* name,
-                  const std::function<void(Message&, const FieldDescriptor*)>& set) {
-  Message& method = MethodOfSpec(spec);
-  set(method, FieldOf(method, name));
+v1::NormSpec WithDouble(v1::NormSpec spec, const char* name, double value) {
+  SetDouble(spec, name, value);
   return spec;
 }
-v1::NormSpec WithDouble(const v1::NormSpec& spec, const char* name, double value) {
-  return With(spec, name, [&](Message& method, const FieldDescriptor* field) {
-    method.GetReflection()->SetDouble(&method, field, value);
-  });
+v1::NormSpec WithEnum(v1::NormSpec spec, const char* name, int value) {
+  SetEnum(spec, name, value);
+  return spec;
 }
-v1::NormSpec WithEnum(const v1::NormSpec& spec, const char* name, int value) {
-  return With(spec, name, [&](Message& method, const FieldDescriptor* field) {
-    method.GetReflection()->SetEnumValue(&method, field, value);
-  });
-}
-bool Has(v1::NormSpec spec, const char* name) { return FieldOf(MethodOfSpec(spec), name) != nullptr; }
 
 bool IsCentred(const v1::NormSpec& spec) {
   return spec.has_batch_norm() || spec.has_layer_norm() || spec.has_instance_norm() || spec.has_group_norm();
@@ -139,7 +104,7 @@ bool MayBeUnbiased(const v1::NormSpec& spec, const VariantInput& input) {
 
 // eps, where it is added, and whether the variance is biased, together: each can hide that another is wrong.
 void AddEps(const Variant& variant, const VariantInput& input, std::vector<Variant>* out) {
-  if (!Has(variant.spec, "eps")) return;
+  if (!HasField(variant.spec, "eps")) return;
   std::vector<double> values(std::begin(kUsualEps), std::end(kUsualEps));
   values.insert(values.begin(), DoubleOf(variant.spec, "eps"));
   std::vector<bool> unbiased = {variant.unbiased};
@@ -156,11 +121,11 @@ void AddEps(const Variant& variant, const VariantInput& input, std::vector<Varia
 }
 
 void AddAffine(const Variant& variant, const VariantInput& input, std::vector<Variant>* out) {
-  if (input.has_weight && Has(variant.spec, "weight_offset")) {
+  if (input.has_weight && HasField(variant.spec, "weight_offset")) {
     const double other = DoubleOf(variant.spec, "weight_offset") == 0 ? 1 : 0;
     out->push_back({WithDouble(variant.spec, "weight_offset", other), variant.residual_rounding, variant.unbiased});
   }
-  if (!(input.has_weight || input.has_bias) || !Has(variant.spec, "cast_order")) return;
+  if (!(input.has_weight || input.has_bias) || !HasField(variant.spec, "cast_order")) return;
   const bool casts_first = CastsFirst(variant.spec);
   const v1::CastOrder other = casts_first ? v1::CAST_ORDER_AFFINE_THEN_CAST : v1::CAST_ORDER_CAST_THEN_AFFINE;
   out->push_back({WithEnum(variant.spec, "cast_order", other), variant.residual_rounding, variant.unbiased});
@@ -171,7 +136,7 @@ void AddStatistics(const Variant& variant, const VariantInput& input, std::vecto
   if (!variant.unbiased && (variant.spec.has_layer_norm() || variant.spec.has_rms_norm())) {
     out->push_back({WithOtherMean(variant.spec, rank), variant.residual_rounding});
   }
-  if (Has(variant.spec, "layout") && rank > 2) {
+  if (HasField(variant.spec, "layout") && rank > 2) {
     const bool first = EnumOf(variant.spec, "layout") == v1::LAYOUT_CHANNELS_FIRST;
     const v1::Layout other = first ? v1::LAYOUT_CHANNELS_LAST : v1::LAYOUT_CHANNELS_FIRST;
     out->push_back({WithEnum(variant.spec, "layout", other), variant.residual_rounding, variant.unbiased});
@@ -225,13 +190,12 @@ std::vector<Variant> Neighbours(const Variant& variant, const VariantInput& inpu
 }
 
 std::string Differences(const Variant& variant, const Variant& given) {
-  v1::NormSpec ours = variant.spec, theirs = given.spec;
-  Message &method = MethodOfSpec(ours), &other = MethodOfSpec(theirs);
+  const Message &method = MethodMessage(variant.spec), &other = MethodMessage(given.spec);
   std::vector<std::string> words;
-  if (MethodOf(ours) != MethodOf(theirs)) words.push_back(MethodOf(ours));
+  if (MethodOf(variant.spec) != MethodOf(given.spec)) words.push_back(MethodOf(variant.spec));
   for (int i = 0; i < method.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *method.GetDescriptor()->field(i);
-    const FieldDescriptor* const same = FieldOf(other, std::string(field.name()).c_str());
+    const FieldDescriptor* const same = other.GetDescriptor()->FindFieldByName(field.name());
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE || !IsPresent(method, field)) continue;
     const std::string text = FieldText(method, field);
     if (same == nullptr || !IsPresent(other, *same) || FieldText(other, *same) != text) words.push_back(text);
@@ -244,9 +208,9 @@ std::string Differences(const Variant& variant, const Variant& given) {
 }
 
 v1::NormSpec WithDefaults(v1::NormSpec spec, const v1::Applied& applied) {
-  if (Has(spec, "eps") && !IsSet(spec, "eps")) spec = WithDouble(spec, "eps", applied.eps());
-  if (Has(spec, "eps_mode")) spec = WithEnum(spec, "eps_mode", applied.eps_mode());
-  if (Has(spec, "cast_order")) spec = WithEnum(spec, "cast_order", applied.cast_order());
+  if (HasField(spec, "eps") && !IsSet(spec, "eps")) spec = WithDouble(spec, "eps", applied.eps());
+  if (HasField(spec, "eps_mode")) spec = WithEnum(spec, "eps_mode", applied.eps_mode());
+  if (HasField(spec, "cast_order")) spec = WithEnum(spec, "cast_order", applied.cast_order());
   return spec;
 }
 
@@ -255,14 +219,6 @@ UnbiasedForm OfUnbiased(const v1::NormSpec& spec, double count) {
   const bool inside = EnumOf(spec, "eps_mode") == v1::EPS_MODE_INSIDE_SQRT;
   const double eps = DoubleOf(spec, "eps") / (inside ? square : std::sqrt(square));
   return {WithDouble(spec, "eps", eps), 1 / std::sqrt(square)};
-}
-
-bool CastsFirst(const v1::NormSpec& spec) { return EnumOf(spec, "cast_order") == v1::CAST_ORDER_CAST_THEN_AFFINE; }
-
-double TakeWeightOffset(v1::NormSpec& spec) {
-  const double offset = DoubleOf(spec, "weight_offset");
-  if (offset != 0) spec = WithDouble(spec, "weight_offset", 0);
-  return offset;
 }
 
 }  // namespace normd::client

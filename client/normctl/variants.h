@@ -49,12 +49,6 @@ struct UnbiasedForm {
 };
 UnbiasedForm OfUnbiased(const v1::NormSpec& spec, double count);
 
-// Whether `spec` rounds before the affine step.
-bool CastsFirst(const v1::NormSpec& spec);
-
-// The weight offset of `spec`, which is set to 0.
-double TakeWeightOffset(v1::NormSpec& spec);
-
 }  // namespace normd::client
 
 #endif  // NORMD_CLIENT_NORMCTL_VARIANTS_H_
