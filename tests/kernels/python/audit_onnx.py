@@ -10,28 +10,16 @@ two packages are large and their next release may print other figures.
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, reference
 
 import normd_golden as golden
-
-TYPES = {np.dtype("f4"): TensorProto.FLOAT, np.dtype("f2"): TensorProto.FLOAT16}
-OPSETS = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
-
-
-def model(operator, inputs, domain, attributes):
-    node = helper.make_node(operator, list(inputs), ["y"], domain=domain, **attributes)
-    infos = [helper.make_tensor_value_info(name, TYPES[x.dtype], x.shape) for name, x in inputs.items()]
-    out = helper.make_tensor_value_info("y", TYPES[inputs["x"].dtype], None)
-    return helper.make_model(helper.make_graph([node], "norm", infos, [out]), opset_imports=OPSETS, ir_version=10)
+from normd_golden.audit import onnx_norms
 
 
 def results(operator, inputs, domain, attributes):
-    made = model(operator, inputs, domain, attributes)
-    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
-    yield f"onnxruntime {onnxruntime.__version__}", session.run(None, inputs)[0]
+    made = onnx_norms.model(operator, inputs, attributes, domain)
+    yield f"onnxruntime {onnxruntime.__version__}", onnx_norms.runtime(made, inputs)[0]
     if not domain:
-        with np.errstate(all="ignore"):
-            yield f"onnx {onnx.__version__} reference", reference.ReferenceEvaluator(made).run(None, inputs)[0]
+        yield f"onnx {onnx.__version__} reference", onnx_norms.reference(made, inputs)[0]
 
 
 def audit(operator, spec, inputs, domain="", **attributes):

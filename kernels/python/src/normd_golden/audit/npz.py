@@ -8,16 +8,15 @@ import ast
 import dataclasses
 import zipfile
 import zlib
-from typing import Any, Callable, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
 
 from normd_golden import specs
+from normd_golden._normalize import OF_CALL, OF_STATE
 from normd_golden.audit._finding import MAX_ULP, Finding, judged
 
-_ARRAYS = ("residual", "running_mean", "running_var", "mask")
-_SCALARS: Mapping[str, Callable[[Any], Any]] = {"residual_scale": float, "residual_rounding": str, "training": bool}
-_KNOWN = ("x", "y", "spec", "weight", "bias", *_ARRAYS, *_SCALARS)
+_KNOWN = ("x", "y", "spec", "weight", "bias", *OF_CALL, *OF_STATE)
 
 
 def spec_of(text: str) -> specs.Spec:
@@ -73,6 +72,10 @@ def audit(path: str, spec: str = "", max_ulp: float = MAX_ULP) -> Finding:
 
 
 def _arguments(arrays: Mapping[str, Any]) -> Tuple[Tuple[Any, Any], Dict[str, Any]]:
-    rest = {name: arrays[name] for name in _ARRAYS if name in arrays}
-    rest.update({name: read(arrays[name]) for name, read in _SCALARS.items() if name in arrays})
+    rest = {name: _value(arrays[name]) for name in OF_CALL + OF_STATE if name in arrays}
     return (arrays.get("weight"), arrays.get("bias")), rest
+
+
+def _value(array: Any) -> Any:
+    """A number or a word is kept as an array without axes."""
+    return array.item() if array.ndim == 0 else array

@@ -160,13 +160,14 @@ def hard_cases(run: Runner, name: str, max_ulp: float = MAX_ULP) -> Iterator[Fin
             yield judged(label, max_ulp, y, *case.args)
 
 
-def model(operator: str, inputs: Mapping[str, Array], attributes: Mapping[str, Any]) -> Any:
-    """A model of one node with the inputs in this order."""
+def model(operator: str, inputs: Mapping[str, Array], attributes: Mapping[str, Any], domain: str = "") -> Any:
+    """A model of one node with the inputs in this order. `domain`: of the operator, "" for ONNX itself."""
     from onnx import helper
 
-    node = helper.make_node(operator, list(inputs), ["y"], **attributes)
+    node = helper.make_node(operator, list(inputs), ["y"], domain=domain, **attributes)
     kinds = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
     infos = [helper.make_tensor_value_info(name, kinds[name], x.shape) for name, x in inputs.items()]
     out = helper.make_tensor_value_info("y", kinds["x"], inputs["x"].shape)
     graph = helper.make_graph([node], "norm", infos, [out])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+    opsets = [helper.make_opsetid("", _OPSET)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
