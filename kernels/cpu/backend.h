@@ -21,8 +21,8 @@ struct NearestOptions {
   bool exact_first = false;  // the slow road asks exact integers at once
 };
 
-// Whether y of `job` is the nearest value where NearestOptions are on: not under FAST, and not for LpNorm of an order that
-// integers of fixed size do not decide (kernels/slow_road/formula.h). REQUIRES: the job's plan, dtypes and residual.
+// Whether y of `job` is the nearest value where NearestOptions are on: not under FAST, and not for LpNorm of an order
+// that no integers of fixed size decide (kernels/slow_road/formula.h). REQUIRES: the job's plan, dtypes and residual.
 bool GivesNearest(const Job& job);
 
 struct CpuBackendOptions {
