@@ -24,6 +24,8 @@
 
 namespace normd {
 
+class GroupSums;
+
 // One execution of one plan: what to read, what to write, where it lies. The two passes over x run as follows:
 //   - The reduce pass, which computes the statistics of each group, runs unless plan->given_statistics.
 //   - The apply pass, which computes y from x and the statistics, runs if `y` is not null.
@@ -74,6 +76,10 @@ struct Job {
   // none. Of elements that are kept wide, to the nearest f64. Both or neither. REQUIRES: plan->counts_samples.
   double* min = nullptr;
   double* max = nullptr;
+  // The exact sums of each group, with the moments, which are then the nearest to them. The backend sets all of it;
+  // the slots need not exist. NaN that is no sample is left out. REQUIRES: plan->exact_sums, moments, no residual, and
+  // no other output but min and max.
+  GroupSums* exact = nullptr;
 
   // The one device memory that tensors of this job lie in, or the host's if all of them lie there. REQUIRES: the
   // tensors of a job lie on the host and in the memory of at most one device.

@@ -77,6 +77,7 @@ absl::StatusOr<NormPlan> MakePlan(const NormSpec& spec, DType dtype, absl::Span<
   plan.mode = options.mode;
   plan.statistic = method.statistic(spec);
   plan.given_statistics = options.given_statistics;
+  plan.exact_sums = options.exact_sums;
   plan.dtype = dtype;
   plan.shape.assign(shape.begin(), shape.end());
   plan.elements = *elements;

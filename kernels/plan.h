@@ -23,6 +23,9 @@ struct PlanOptions {
   bool given_statistics = false;
   // A request: NormPlan::precision says which one the plan uses.
   Precision precision = Precision::kExact;
+  // The sums of each statistics group are kept exactly, and the moments are the nearest to them (Job::exact).
+  // REQUIRES: statistics that are computed, and that moments are defined for.
+  bool exact_sums = false;
 };
 
 // The order in which a plan takes the elements of w and b: parameter (i0, i1, ...) of the row-major `extents` is
@@ -79,6 +82,7 @@ struct NormPlan {
   std::optional<double> clip;   // y is limited to [-clip, clip], each limit rounded to dtype
   bool counts_samples = false;  // the statistics are those of samples (Weighting::kSamples), which have extremes
   bool skips_nan = false;       // NaN is no sample; counts_samples
+  bool exact_sums = false;      // PlanOptions::exact_sums
 
   AffineIndex affine_index = AffineIndex::kElement;
   int64_t channels_per_keep1 = 0;
@@ -110,7 +114,7 @@ struct NormPlan {
   // costs 0.11 us, an element of RMSNorm 4 ns.
   int64_t Work() const { return elements * WorkPerElement(); }
   int64_t WorkPerElement() const { return statistic == Statistic::kPowerSum ? 32 : 1; }
-  bool RunsOnCpuAlone() const { return clip.has_value() || counts_samples; }
+  bool RunsOnCpuAlone() const { return clip.has_value() || counts_samples || exact_sums; }
   // The number of statistics groups.
   int64_t StatisticsGroups() const { return keep0 * keep1; }
   // The dtype of the outputs MEAN and INV_STD.

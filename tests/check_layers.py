@@ -62,14 +62,15 @@ LAYERS = {
     "server/security": ("absl", "openssl", "toml++", "proto/text", "kernels/base", "server/base"),
     # Sockets and the loops that serve them; what their bytes mean is for others.
     "server/net": ("absl", "openssl", "kernels/base", "server/base", "server/security"),
-    "server/session": ("absl", "kernels", "kernels/base", "server/base"),
+    "server/session": ("absl", "kernels", "kernels/base", "kernels/exact_sums", "server/base"),
     "server/session/record": ("absl", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/session", "server/base"),
     "server/session/memory": ("absl", "kernels/base", "server/session", "server/session/record", "server/base"),
     "server/session/durable": ("absl", "kernels/base", "server/session", "server/session/record", "server/base"),
     "server/session/sqlite": ("absl", "sqlite", "kernels/base", "server/session", "server/base"),
     "server/session/postgres": ("absl", "libpq", "kernels/base", "server/session", "server/base"),
     "server/schedule": ("absl", "kernels", "kernels/base", "server/base"),
-    "server/engine": ("absl", "proto/catalogue", "kernels", "kernels/base", "server/schedule", "server/session", "server/base"),
+    "server/engine": ("absl", "proto/catalogue", "kernels", "kernels/base", "kernels/exact_sums", "server/schedule",
+                      "server/session", "server/base"),
     "server/shm": ("absl", "proto/wire", "kernels", "kernels/base", "server/net", "server/base"),
     # Bytes, limits and time; no message of ours. Above it what messages mean, above that the services, and on top what
     # makes a server of them.
@@ -81,8 +82,8 @@ LAYERS = {
                          "server/rpc/edge"),
     "server/rpc/codec": ("absl", "protobuf", "messages", "proto/catalogue", "proto/wire", "kernels", "kernels/base", "server/rpc/edge",
                          "server/session", "server/session/record", "server/engine", "server/shm", "server/base"),
-    "server/rpc/services": ("absl", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/rpc/edge",
-                            "server/rpc/codec", "server/session", "server/engine", "server/shm", "server/base"),
+    "server/rpc/services": ("absl", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "kernels/exact_sums",
+                            "server/rpc/edge", "server/rpc/codec", "server/session", "server/engine", "server/shm", "server/base"),
     "server/rpc": ("absl", "kernels/base", "server/rpc/edge", "server/rpc/grpc", "server/rpc/http2", "server/rpc/codec",
                    "server/rpc/services", "server/engine", "server/base", "server/net"),
     "server/admin": ("absl", "prometheus", "kernels/base", "server/net", "server/base"),

@@ -207,7 +207,8 @@ class Client {
   // Opens a stream on the connection for large messages. `deadline` covers the whole stream. Never fails: the stream's
   // methods report errors.
   std::unique_ptr<NormalizeStream> OpenStream(absl::Duration deadline = absl::InfiniteDuration());
-  // The reduce pass alone: count, mean and M2 of each statistics group, to be merged by CommitMoments.
+  // The reduce pass alone: count, mean and M2 of each statistics group, to be merged by CommitMoments. With
+  // `want_exact` they carry exact sums and are the nearest values to these.
   absl::StatusOr<v1::ComputeMomentsResponse> ComputeMoments(const v1::ComputeMomentsRequest& request);
   // The calls of Normalize so far whose tensors went through shared memory by ClientOptions::shared_memory.
   int64_t shared_calls() const;
@@ -256,9 +257,20 @@ class Client {
   // Copies a session under another id. With `frozen` the copy is a version for good, whatever becomes of the original.
   absl::StatusOr<v1::Session> ForkSession(const v1::ForkSessionRequest& request);
   absl::Status DeleteSession(const v1::DeleteSessionRequest& request);
-  // Applies one training step from the partial moments of one or several callers, merged in the order given. With
-  // `want_state` the reply carries the session's newest state, which holds the step. Moments with `channel_names` are
-  // put in the session's order by these names: INVALID_ARGUMENT for a name that is missing, unknown or given twice.
+  // Applies one training step from the partial moments of one or several callers, merged in the order given. If all of
+  // them carry exact sums, the state does not depend on the order, nor on how the batch was cut into parts:
+  //
+  //   normd::v1::ComputeMomentsRequest part;  // each worker, of its own rows
+  //   part.set_session("sessions/bn");
+  //   part.set_want_exact(true);
+  //   *part.mutable_x() = normd::client::Tensor::F32({2, 2}, {1, 10, 3, 30}).ToProto();
+  //   normd::v1::CommitMomentsRequest step;   // one of them
+  //   step.set_session("sessions/bn");
+  //   *step.add_moments() = client->ComputeMoments(part)->moments();
+  //   client->CommitMoments(step);
+  //
+  // With `want_state` the reply carries the session's newest state, which holds the step. Moments with `channel_names`
+  // are put in the session's order by these names: INVALID_ARGUMENT for a name that is missing, unknown or given twice.
   absl::StatusOr<v1::StateResult> CommitMoments(const v1::CommitMomentsRequest& request);
   // The session as the server's serialised record. The offset and checksum of every chunk are checked: DATA_LOSS.
   absl::StatusOr<std::string> ExportSession(const std::string& name);

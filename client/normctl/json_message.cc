@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
@@ -67,6 +68,9 @@ Json ValueJson(const Message& message, const FieldDescriptor& field, int index) 
       return EnumText(*field.enum_type(),
                       repeated ? get.GetRepeatedEnumValue(message, &field, index) : get.GetEnumValue(message, &field));
     case FieldDescriptor::CPPTYPE_STRING:
+      if (field.type() == FieldDescriptor::TYPE_BYTES && !repeated) {
+        return absl::Base64Escape(get.GetString(message, &field));
+      }
       return repeated ? get.GetRepeatedString(message, &field, index) : get.GetString(message, &field);
     case FieldDescriptor::CPPTYPE_MESSAGE:
       return ChildJson(repeated ? get.GetRepeatedMessage(message, &field, index) : get.GetMessage(message, &field));

@@ -33,6 +33,7 @@ absl::StatusOr<v1::ComputeMomentsRequest> BuildRequest(const ParsedArgs& args, c
     if (!mask.ok()) return mask.status();
     *request.mutable_mask() = (*std::move(mask)).ToProto();
   }
+  request.set_want_exact(args.Has("exact"));
   *request.mutable_x() = std::move(x->tensor).ToProto();
   return request;
 }
@@ -95,7 +96,8 @@ std::vector<Command> MomentsCommands() {
                   "count, mean and M2 of each statistics group, mergeable",
                   "For methods that do not subtract the mean, mean is 0 and M2 is the sum of squares.",
                   Join(Join(SpecFlags(""), Join(HeaderFlags(), SeparatorFlags())),
-                       {{"output", 'o', "FILE", "where they go, as JSON, for session commit; - for standard output"},
+                       {{"exact", '\0', "", "with exact sums, which parts of one step may be merged from in any order"},
+                        {"output", 'o', "FILE", "where they go, as JSON, for session commit; - for standard output"},
                         {"dtype", '\0', "T", "convert the input after loading"},
                         {"mask", '\0', "FILE", "positions that count: non-zero ones"}})};
   command.run = &RunMoments;

@@ -2,6 +2,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/tensor_file.h"
@@ -13,6 +14,14 @@ namespace normd::client {
 namespace {
 
 using Json = nlohmann::json;
+
+absl::Status TakeExact(const std::string& path, const Json& json, v1::Moments& moments) {
+  if (!json.contains("exact")) return absl::OkStatus();
+  if (json["exact"].is_string() && absl::Base64Unescape(json["exact"].get<std::string>(), moments.mutable_exact())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(path, ": moments.exact must be a text in base64"));
+}
 
 // Loads moments from the output of `normctl moments -o FILE` or `normctl moments --json`.
 absl::StatusOr<v1::Moments> LoadMoments(const std::string& path) {
@@ -33,6 +42,7 @@ absl::StatusOr<v1::Moments> LoadMoments(const std::string& path) {
     }
     *to = *std::move(tensor);
   }
+  if (absl::Status status = TakeExact(path, json["moments"], moments); !status.ok()) return status;
   return moments;
 }
 
@@ -69,7 +79,8 @@ std::vector<Command> SessionCommitCommands() {
       std::numeric_limits<int>::max(),
       "one training step out of the moments in the files",
       "FILE is what normctl moments -o FILE writes. The files are merged in the order given, as if one\n"
-      "caller had seen all of their rows. With --step-client and --step-sequence the step is applied once,\n"
+      "caller had seen all of their rows; with normctl moments --exact the order does not matter, nor how the\n"
+      "rows were cut. With --step-client and --step-sequence the step is applied once,\n"
       "however often it is sent.",
       Join(StepFlags(), {kExpectedVersionFlag})};
   command.run = &RunCommit;

@@ -42,6 +42,7 @@ class CpuBackend final : public Backend {
     const bool rows = plan.pattern == Pattern::kRows;
     std::string kernel = "cpu/";
     kernel += ActiveCpuTargetName();
+    if (plan.exact_sums) return kernel + "/exact_sums";
     return kernel + (plan.power_groups > 0 ? "/power" : rows ? "/rows" : "/columns");
   }
 

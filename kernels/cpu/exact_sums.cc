@@ -18,8 +18,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace normd {
 namespace HWY_NAMESPACE {
-using cpu::ExactColumns;
-using cpu::ExactRow;
+using cpu::ColumnsToSum;
+using cpu::RowToSum;
 using Kind = ExactBins::Kind;
 
 // Bits of significand, and the exponent of the least element.
@@ -202,7 +202,7 @@ class RowBuffer {
 };
 
 template <typename T>
-void AddRow(T tag, const ExactRow& row, NarrowExactSums* sums) {
+void AddRow(T tag, const RowToSum& row, NarrowExactSums* sums) {
   const Precise type = {DigitsOf(tag), GridOf(tag)};
   RowBuffer buffer(type, sums);
   for (int64_t segment = 0; segment < row.segments; ++segment) {
@@ -339,7 +339,7 @@ void AddSweep(const SweepOf<T>& sweep, NarrowExactSums* sums) {
 }
 
 template <typename T>
-void AddColumns(T /*tag*/, const ExactColumns& x, NarrowExactSums* sums) {
+void AddColumns(T /*tag*/, const ColumnsToSum& x, NarrowExactSums* sums) {
   const auto* data = static_cast<const typename T::Storage*>(x.data);
   const typename T::Storage* rows[kColumnPositions];
   for (int64_t position = 0; position < x.positions;) {
@@ -355,7 +355,7 @@ void AddColumns(T /*tag*/, const ExactColumns& x, NarrowExactSums* sums) {
   }
 }
 
-void AddNarrowRow(const ExactRow& row, NarrowExactSums* sums) {
+void AddNarrowRow(const RowToSum& row, NarrowExactSums* sums) {
   switch (row.dtype) {
     case DType::kF32:
       return AddRow(F32(), row, sums);
@@ -367,7 +367,7 @@ void AddNarrowRow(const ExactRow& row, NarrowExactSums* sums) {
       return;  // not a narrow type
   }
 }
-void AddNarrowColumns(const ExactColumns& x, NarrowExactSums* sums) {
+void AddNarrowColumns(const ColumnsToSum& x, NarrowExactSums* sums) {
   switch (x.dtype) {
     case DType::kF32:
       return AddColumns(F32(), x, sums);
@@ -482,11 +482,11 @@ class WideBuffer {
 
 }  // namespace
 
-void AddExactly(const ExactRow& row, NarrowExactSums* sums) { HWY_DYNAMIC_DISPATCH(AddNarrowRow)(row, sums); }
-void AddExactly(const ExactColumns& columns, NarrowExactSums* sums) {
+void AddExactly(const RowToSum& row, NarrowExactSums* sums) { HWY_DYNAMIC_DISPATCH(AddNarrowRow)(row, sums); }
+void AddExactly(const ColumnsToSum& columns, NarrowExactSums* sums) {
   HWY_DYNAMIC_DISPATCH(AddNarrowColumns)(columns, sums);
 }
-void AddExactly(const ExactRow& row, WideExactSums* sums) {
+void AddExactly(const RowToSum& row, WideExactSums* sums) {
   WideBuffer buffer(sums);
   for (int64_t segment = 0; segment < row.segments; ++segment) {
     const int64_t at = segment * row.stride;
@@ -501,7 +501,7 @@ void AddExactly(const ExactRow& row, WideExactSums* sums) {
   }
   buffer.Flush();
 }
-void AddExactly(const ExactColumns& x, WideExactSums* sums) {
+void AddExactly(const ColumnsToSum& x, WideExactSums* sums) {
   for (int64_t begin = 0; begin < x.positions; begin += kRowBlock) {
     const int64_t end = std::min(x.positions, begin + kRowBlock);
     for (int64_t c = 0; c < x.columns; ++c) {

@@ -1,9 +1,8 @@
 // Adds elements of tensors to exact sums (kernels/exact_sums/exact_sums.h): along a row, down columns, and of channels
 // whose segments lie a sample apart. The sums are the same on every instruction set, and however a tensor is cut into
 // calls.
-// In the path: what training steps and ComputeMoments of exact-4 will call; the bench alone does so far. Ownership:
-// pointers borrow; any alignment. Threads: no state, safe from any thread; threads that share a channel add to sums of
-// their own and merge them.
+// In the path: run_exact.cc calls them for jobs that want exact sums. Ownership: pointers borrow; any alignment.
+// Threads: no state, safe from any thread; threads that share a channel add to sums of their own and merge them.
 #ifndef NORMD_KERNELS_CPU_EXACT_SUMS_H_
 #define NORMD_KERNELS_CPU_EXACT_SUMS_H_
 
@@ -15,7 +14,7 @@
 namespace normd::cpu {
 
 // The elements of one channel: `segments` runs of n elements, `stride` elements apart.
-struct ExactRow {
+struct RowToSum {
   DType dtype = DType::kF32;
   const void* data = nullptr;
   int64_t n = 0;
@@ -27,7 +26,7 @@ struct ExactRow {
 };
 
 // Positions of adjacent columns, each column being a channel. Position p begins at element p * stride.
-struct ExactColumns {
+struct ColumnsToSum {
   DType dtype = DType::kF32;
   const void* data = nullptr;
   int64_t positions = 0;
@@ -41,10 +40,10 @@ struct ExactColumns {
 //
 //   NarrowExactSums sums;
 //   AddExactly({.dtype = DType::kBF16, .data = x, .n = 4096}, &sums);
-void AddExactly(const ExactRow& row, NarrowExactSums* sums);
-void AddExactly(const ExactRow& row, WideExactSums* sums);
-void AddExactly(const ExactColumns& columns, NarrowExactSums* sums);
-void AddExactly(const ExactColumns& columns, WideExactSums* sums);
+void AddExactly(const RowToSum& row, NarrowExactSums* sums);
+void AddExactly(const RowToSum& row, WideExactSums* sums);
+void AddExactly(const ColumnsToSum& columns, NarrowExactSums* sums);
+void AddExactly(const ColumnsToSum& columns, WideExactSums* sums);
 
 }  // namespace normd::cpu
 

@@ -15,6 +15,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/exact_sums/exact_sums.h"
 #include "kernels/group_statistics.h"
 #include "kernels/plan.h"
 
@@ -152,6 +153,12 @@ void StoreExtremes(const Run& run);
 // Computes the moments of channels with a NaN again, without it. REQUIRES: plan.skips_nan, a job with moments, which
 // are written, and without y, which may be x.
 void LeaveOutNan(const Run& run);
+
+// Adds the samples of one channel that are no NaN. REQUIRES: plan.skips_nan; the range of x.
+void AddWithoutNan(const Run& run, int64_t channel, NarrowExactSums* sums);
+void AddWithoutNan(const Run& run, int64_t channel, WideExactSums* sums);
+// Writes the job's exact sums, and the moments that are nearest to them. REQUIRES: the job wants exact sums.
+void SumExactly(const Run& run);
 
 // True if RunScatteredRows can run the plan: its groups are adjacent rows, each read once from memory, so that a copy
 // of x would gain nothing.

@@ -153,7 +153,9 @@ double LargestMagnitude(const std::vector<double>& values, double absent) {
 }
 
 void RunPattern(Run& run) {
-  if (run.x.data == nullptr) {
+  if (run.job.exact != nullptr) {
+    SumExactly(run);
+  } else if (run.x.data == nullptr) {
     RunScatteredRows(run);
   } else if (run.plan.power_groups > 0) {
     run.nearest.on ? RunNearestPowerNorm(run) : RunPowerNorm(run);
@@ -364,7 +366,7 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
     RunPermuted(run);
   }
   if (plan.clip.has_value() && job.y != nullptr) ClipY(run);
-  if (plan.skips_nan && job.moments != nullptr) LeaveOutNan(run);
+  if (plan.skips_nan && job.moments != nullptr && job.exact == nullptr) LeaveOutNan(run);
 }
 
 }  // namespace normd::cpu

@@ -416,8 +416,8 @@ bool AcceptsScattered(const NormPlan& plan) {
   // Longer rows hardly ever lie in one piece of a message (64 KiB), and making them contiguous needs a buffer for each
   // thread: one copy of x is then as good.
   constexpr int64_t kMaxRowBytes = 128 << 10;
-  return plan.pattern == Pattern::kRows && !plan.counts_samples && plan.reduce0 == 1 && plan.permutation.empty() &&
-         plan.power_groups == 0 && !SumsPowers(plan.statistic) && plan.elements > 0 &&
+  return plan.pattern == Pattern::kRows && !plan.counts_samples && !plan.exact_sums && plan.reduce0 == 1 &&
+         plan.permutation.empty() && plan.power_groups == 0 && !SumsPowers(plan.statistic) && plan.elements > 0 &&
          plan.reduce1 * SizeOf(plan.dtype) <= kMaxRowBytes;
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "kernels/cpu/exact_sums.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/run.h"
 
@@ -122,6 +123,13 @@ NormPlan PlanOfOne(const NormPlan& plan, int64_t samples) {
   return one;
 }
 
+template <typename Sums>
+void AddKept(const Run& run, int64_t channel, Sums* sums) {
+  const KeptSamples samples(run, channel);
+  const Elements kept = samples.elements(run.x.dtype);
+  AddExactly(RowToSum{.dtype = kept.dtype, .data = kept.data, .n = samples.count()}, sums);
+}
+
 Moment MomentWithoutNan(const Run& run, int64_t channel) {
   Moment moment;
   const KeptSamples samples(run, channel);
@@ -163,5 +171,8 @@ void LeaveOutNan(const Run& run) {
     }
   });
 }
+
+void AddWithoutNan(const Run& run, int64_t channel, NarrowExactSums* sums) { AddKept(run, channel, sums); }
+void AddWithoutNan(const Run& run, int64_t channel, WideExactSums* sums) { AddKept(run, channel, sums); }
 
 }  // namespace normd::cpu

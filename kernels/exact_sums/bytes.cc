@@ -1,7 +1,9 @@
 #include "kernels/exact_sums/bytes.h"
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "kernels/base/errors.h"
@@ -31,8 +33,15 @@ constexpr size_t kChannelBytes = sizeof(uint64_t) + sizeof(typename Range::Sum::
                                  sizeof(typename Range::Squares::Words);
 static_assert(kChannelBytes<NarrowRange> == 136 && kChannelBytes<WideRange> == 816);
 
-void Append(uint64_t value, int count, std::string* bytes) {
-  for (int i = 0; i < count; ++i) bytes->push_back(static_cast<char>(value >> (8 * i)));
+static_assert(std::endian::native == std::endian::little, "words are copied, not swapped");
+
+void Append(uint64_t value, size_t count, std::string* bytes) {
+  bytes->append(reinterpret_cast<const char*>(&value), count);
+}
+
+template <typename Words>
+void AppendWords(const Words& words, std::string* bytes) {
+  bytes->append(reinterpret_cast<const char*>(words.data()), sizeof(words));
 }
 
 uint64_t Read(std::string_view bytes, size_t at, int count) {
@@ -44,7 +53,7 @@ uint64_t Read(std::string_view bytes, size_t at, int count) {
 template <typename Words>
 Words ReadWords(std::string_view bytes, size_t at) {
   Words words;
-  for (size_t i = 0; i < words.size(); ++i) words[i] = Read(bytes, at + 8 * i, 8);
+  std::memcpy(words.data(), bytes.data() + at, sizeof(words));
   return words;
 }
 
@@ -54,22 +63,25 @@ absl::Status Malformed(std::string_view field, std::string_view value, std::stri
 
 absl::Status CheckHeader(std::string_view bytes, uint64_t range, size_t channel_bytes) {
   if (bytes.size() < kHeaderBytes) {
-    return AmountError("exact_sums", Concat(bytes.size(), " bytes"), Concat("at least ", kHeaderBytes),
-                       kExactSumsReason);
+    return AmountError("exact", Concat(bytes.size(), " bytes"), Concat("at least ", kHeaderBytes), kExactSumsReason);
   }
   if (const uint64_t version = Read(bytes, 0, 1); version != kVersion) {
-    return Malformed("exact_sums.version", Concat(version), Concat(kVersion));
+    return Malformed("exact.version", Concat(version), Concat(kVersion));
   }
   if (const uint64_t got = Read(bytes, 1, 1); got != range) {
-    return Malformed("exact_sums.range", Concat(got), Concat(range, range == 1 ? " (f32, f16, bf16)" : " (f64)"));
+    const bool is_known = got == kRangeNumber<NarrowRange> || got == kRangeNumber<WideRange>;
+    const std::string_view limit = !is_known    ? "1 (f32, f16, bf16) or 2 (f64)"
+                                   : range == 1 ? "1 (f32, f16, bf16)"
+                                                : "2 (f64)";
+    return Malformed("exact.range", Concat(got), limit);
   }
   if (const uint64_t reserved = Read(bytes, 2, 2); reserved != 0) {
-    return Malformed("exact_sums.reserved", Concat(reserved), "0");
+    return Malformed("exact.reserved", Concat(reserved), "0");
   }
   const uint64_t channels = Read(bytes, 4, 4);
   const uint64_t want = kHeaderBytes + channels * channel_bytes;
   if (bytes.size() == want) return absl::OkStatus();
-  return AmountError("exact_sums", Concat(bytes.size(), " bytes"), Concat(want, " for ", channels, " channels"),
+  return AmountError("exact", Concat(bytes.size(), " bytes"), Concat(want, " for ", channels, " channels"),
                      kExactSumsReason);
 }
 
@@ -144,8 +156,8 @@ std::string EncodeExactSums(absl::Span<const ExactSums<Range>> channels) {
     const uint64_t bits = (flags.nan ? kNaNBit : 0) | (flags.positive_infinity ? kPositiveBit : 0) |
                           (flags.negative_infinity ? kNegativeBit : 0);
     Append(sums.count() | bits, 8, &bytes);
-    for (const uint64_t word : sums.sum().words()) Append(word, 8, &bytes);
-    for (const uint64_t word : sums.squares().words()) Append(word, 8, &bytes);
+    AppendWords(sums.sum().words(), &bytes);
+    AppendWords(sums.squares().words(), &bytes);
   }
   return bytes;
 }
@@ -159,9 +171,13 @@ absl::StatusOr<std::vector<ExactSums<Range>>> DecodeExactSums(std::string_view b
   for (size_t at = kHeaderBytes; at < bytes.size(); at += kSize) {
     channels.push_back(ReadSums<Range>(bytes.substr(at, kSize)));
     const absl::Status status = CheckSums(channels.back());
-    if (!status.ok()) return PrefixField(status, Concat("exact_sums.channels[", channels.size() - 1, "]"));
+    if (!status.ok()) return PrefixField(status, Concat("exact.channels[", channels.size() - 1, "]"));
   }
   return channels;
+}
+
+bool IsWideExactSums(std::string_view bytes) {
+  return bytes.size() >= kHeaderBytes && Read(bytes, 1, 1) == kRangeNumber<WideRange>;
 }
 
 template std::string EncodeExactSums<NarrowRange>(absl::Span<const NarrowExactSums>);

@@ -1,8 +1,8 @@
 // The exact sums of the elements of one channel: count, sum and sum of squares, from which every statistic of exact-4
 // is rounded once (kernels/exact_sums/nearest_moments.h). The sums of parts can be merged in any order and any
 // grouping: the sums of N workers are those of one large batch, bit for bit. In the path: kernels/cpu/exact_sums.h
-// fills them from tensors, kernels/exact_sums/bytes.h carries them. Nothing that is served uses them yet. Plain values
-// of a fixed size, thread-compatible.
+// fills them from tensors, kernels/exact_sums/group_sums.h has those of a whole call. Plain values of a fixed size,
+// thread-compatible.
 #ifndef NORMD_KERNELS_EXACT_SUMS_EXACT_SUMS_H_
 #define NORMD_KERNELS_EXACT_SUMS_EXACT_SUMS_H_
 

@@ -1,6 +1,7 @@
 // What a training step makes of running statistics, rounded once: the f64 nearest to (1 - a) * old + a * new, where a
 // and the statistics of the batch are exact.
-// In the path: the part of exact-4 that sessions will use; nothing calls it yet. Plain values and pure functions.
+// In the path: sessions call it for steps whose moments came with exact sums (server/session/running_state.h). Plain
+// values and pure functions.
 #ifndef NORMD_KERNELS_EXACT_SUMS_NEAREST_STEP_H_
 #define NORMD_KERNELS_EXACT_SUMS_NEAREST_STEP_H_
 
@@ -36,6 +37,7 @@ class StepStatistics {
   void Add(const ExactTotals& instance);
 
   bool is_finite() const { return !non_finite_.Any(); }
+  uint64_t count() const { return count_; }  // of each instance
 
   // The running mean and variance after the step. Unbiased variances of one element leave `old`, because one element
   // has none. Where the statistics or `old` are not finite, the formula is calculated in f64. Without an instance,

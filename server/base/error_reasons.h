@@ -40,7 +40,9 @@ inline constexpr ReasonRow kServerReasons[] = {
      "Send large tensors in chunks on NormalizeStream."},
     {"MOMENTS_NOT_DEFINED", absl::StatusCode::kInvalidArgument, "Moments are asked for of an LpNorm other than L2."},
     {"MOMENTS_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument,
-     "Moments have a count or a sum that no data has, unequal counts, or a number of groups that does not fit C."},
+     "Moments have a count or a sum that no data has, unequal counts, a number of groups that does not fit C, or a "
+     "value "
+     "that their exact sums contradict."},
     {"PAGE_SIZE_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument, "page_size is negative."},
     {"PAGE_TOKEN", absl::StatusCode::kInvalidArgument,
      "page_token is not from a reply to a list with the same filter."},

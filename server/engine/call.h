@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/types.h"
+#include "kernels/exact_sums/group_sums.h"
 #include "kernels/moments.h"
 #include "kernels/outputs.h"
 #include "kernels/parameters.h"
@@ -77,6 +78,7 @@ struct Call {
   bool validate_only = false;
   absl::Duration max_staleness;                  // inference on a session: maximum age of the version read
   bool moments_only = false;                     // ComputeMoments: the reduce pass alone, which changes no state
+  bool want_exact = false;                       // ComputeMoments: exact sums with the moments
   std::function<bool()> cancelled;               // null: never; see StateUpdate
   absl::Time deadline = absl::InfiniteFuture();  // by SteadyNow
   uint64_t caller = 0;  // fair-queueing key: equal for calls of one connection; other connections almost always differ
@@ -144,6 +146,7 @@ struct CallReply {
   std::vector<OutputTensor> outputs;  // in the order asked for; kMoments is in `moments`
   std::optional<Moments> moments;
   Extremes extremes;  // with `moments`, where the spec counts samples; else empty
+  GroupSums exact;    // with `moments`, where want_exact asked for them; else empty
   Shape moments_shape;
   int64_t rows = 0;  // statistics groups computed, for metrics
   CallTimings timings;

@@ -50,6 +50,7 @@ CallReply TakeReply(const EngineObserver& observer, Task* task) {
   if (task->Wants(OutputKind::kMoments) && Runs(*task)) {
     task->reply.moments = std::move(task->moments);
     task->reply.extremes = std::move(task->extremes);
+    task->reply.exact = std::move(task->exact);
     task->reply.moments_shape = task->plan().statistics_shape;
   }
   return std::move(task->reply);

@@ -22,6 +22,10 @@ namespace {
 
 // Most empty statistics groups that a call may ask statistics of.
 constexpr int64_t kMaxEmptyGroups = int64_t{1} << 20;
+// Most statistics groups whose exact sums a call may ask for: many small groups are hundreds of times the bytes of x,
+// so those of few elements are limited to 52 MiB in all, and the others so that a reply is under 2 GiB.
+constexpr int64_t kMaxSmallExactGroups = int64_t{1} << 15, kMaxExactGroups = int64_t{1} << 20;
+constexpr int64_t kElementsOfLargeGroup = 64;
 
 bool IsTraining(const Call& call) { return call.mode == Mode::kTraining && !call.moments_only; }
 
@@ -204,6 +208,17 @@ absl::Status TakeGiven(Task* task) {
 
 // ---- outputs, device
 
+absl::Status CheckExact(const Task& task) {
+  if (!task.call.want_exact) return absl::OkStatus();
+  if (task.plan().power_groups > 0) {
+    return NotAllowedError("want_exact", "power_norm has statistics of scaled elements, which are rounded");
+  }
+  const int64_t groups = task.plan().StatisticsGroups();
+  const int64_t limit = std::clamp(task.plan().elements / kElementsOfLargeGroup, kMaxSmallExactGroups, kMaxExactGroups);
+  if (groups <= limit) return absl::OkStatus();
+  return LimitExceededError("x.shape", groups, limit, {.unit = "statistics groups with exact sums"});
+}
+
 absl::Status CheckOutputs(const Task& task) {
   const std::vector<WantedOutput>& outputs = task.call.outputs;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -264,7 +279,8 @@ absl::Status MakePlans(const Task& task, PreparedCall* prepared) {
   // Partial moments of one value are valid, so ComputeMoments is planned as inference that computes its statistics.
   const PlanOptions options = {.mode = call.moments_only ? Mode::kInference : call.mode,
                                .given_statistics = !own_statistics,
-                               .precision = keeps_wide || is_state ? Precision::kExact : call.precision};
+                               .precision = keeps_wide || is_state ? Precision::kExact : call.precision,
+                               .exact_sums = call.want_exact};
   NORMD_ASSIGN_OR_RETURN(prepared->plan, MakePlan(spec, call.x.dtype, call.x.shape, options));
   prepared->is_two_pass = CommitGivesStatistics(spec) && IsTraining(call);
   if (!prepared->is_two_pass) return absl::OkStatus();
@@ -346,6 +362,7 @@ absl::Status Prepare(const DeviceScheduler& scheduler, Task* task) {
   NORMD_RETURN_IF_ERROR(CheckResidual(*task));
   NORMD_RETURN_IF_ERROR(CheckMask(*task));
   NORMD_RETURN_IF_ERROR(CheckOutputs(*task));
+  NORMD_RETURN_IF_ERROR(CheckExact(*task));
   NORMD_RETURN_IF_ERROR(CheckEmptyGroups(*task));
   NORMD_RETURN_IF_ERROR(CheckRunningTensors(*task));
   prepared->applied = MakeApplied(*task, std::move(chosen));

@@ -1,7 +1,11 @@
 #include "server/engine/pooled_step.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <memory>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -17,6 +21,9 @@ namespace normd {
 
 namespace {
 
+// A group of exact sums takes as long to check and to merge as so many times its bytes of moments: about 2 us.
+constexpr int64_t kWorkOfExact = 8;
+
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 absl::Status CheckHasState(const Session& session) {
@@ -25,6 +32,46 @@ absl::Status CheckHasState(const Session& session) {
   return MakeError(KernelReason("NOT_ALLOWED"),
                    {.field = "session", .value = Concat("a session of ", method), .limit = "one with running state"},
                    Concat("is of ", method, ", which has no running state; it must be one with running state"));
+}
+
+// Whether two values are the same bits, all NaN alike.
+bool IsSame(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (std::isnan(a) && std::isnan(b));
+}
+
+// Checks that the moments of part `i` are the nearest to its exact sums.
+absl::Status CheckAgreement(const MomentsPart& part, size_t i) {
+  const Moments nearest = part.details.exact->NearestMoments();
+  if (nearest.size() != part.moments.size()) {
+    return ParameterLengthError(Concat("moments[", i, "].exact"), static_cast<int64_t>(nearest.size()),
+                                static_cast<int64_t>(part.moments.size()));
+  }
+  constexpr std::pair<std::string_view, double Moment::*> kMembers[] = {
+      {"count", &Moment::count}, {"mean", &Moment::mean}, {"m2", &Moment::m2}};
+  for (size_t c = 0; c < nearest.size(); ++c) {
+    for (const auto& [name, member] : kMembers) {
+      if (IsSame(part.moments[c].*member, nearest[c].*member)) continue;
+      return OutOfRangeError(Concat("moments[", i, "].", name, "[", c, "]"), NumberText(part.moments[c].*member),
+                             Concat(NumberText(nearest[c].*member), ", as moments[", i, "].exact says"),
+                             ServerReason("MOMENTS_OUT_OF_RANGE"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckExact(const Session& session, const std::vector<MomentsPart>& parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].details.exact == nullptr) continue;
+    if (TraitsOf(session.spec.method()).state == StateKind::kQuadraticMean) {
+      return NotAllowedError(Concat("moments[", i, "].exact"),
+                             "power_norm has statistics of scaled elements, which are rounded");
+    }
+    if (!parts[i].details.samples.empty()) {
+      return NotAllowedError(Concat("moments[", i, "].samples"), "exact sums have no weights");
+    }
+    NORMD_RETURN_IF_ERROR(CheckAgreement(parts[i], i));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckWholeCounts(const std::vector<MomentsPart>& parts) {
@@ -73,22 +120,49 @@ void AddSamples(const MomentsPart& part, MomentsPart* pooled) {
   samples = std::move(sums);
 }
 
-absl::StatusOr<MomentsPart> Pool(Method method, std::vector<MomentsPart> parts) {
+absl::Status CheckLengths(Method method, const std::vector<MomentsPart>& parts) {
+  if (TraitsOf(method).steps_by_sample) return absl::OkStatus();  // parts are of as many instances as they like
+  const auto want = static_cast<int64_t>(parts.front().moments.size());
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const auto got = static_cast<int64_t>(parts[i].moments.size());
+    if (got != want) return ParameterLengthError(Concat("moments[", i, "]"), got, want);
+  }
+  return absl::OkStatus();
+}
+
+// The exact sums of all parts; null unless every part has some. REQUIRES: CheckExact and CheckLengths returned OK.
+absl::StatusOr<std::shared_ptr<const GroupSums>> PoolExact(Method method, const std::vector<MomentsPart>& parts) {
+  const auto has_none = [](const MomentsPart& part) { return part.details.exact == nullptr; };
+  if (std::any_of(parts.begin(), parts.end(), has_none)) return nullptr;
+  if (parts.size() == 1) return parts.front().details.exact;
+  auto pooled = std::make_shared<GroupSums>(*parts.front().details.exact);
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (TraitsOf(method).steps_by_sample) {
+      pooled->Append(*parts[i].details.exact);
+      continue;
+    }
+    const absl::Status merged = pooled->Merge(*parts[i].details.exact);
+    if (!merged.ok()) return PrefixField(merged, Concat("moments[", i, "].exact"));
+  }
+  return pooled;
+}
+
+// REQUIRES: CheckLengths returned OK.
+MomentsPart Pool(Method method, std::vector<MomentsPart> parts, std::shared_ptr<const GroupSums> exact) {
+  const bool is_exact = parts.size() > 1 && exact != nullptr;
   MomentsPart pooled = std::move(parts.front());
+  pooled.details.exact = std::move(exact);
   for (size_t i = 1; i < parts.size(); ++i) {
     const Moments& moments = parts[i].moments;
     if (TraitsOf(method).steps_by_sample) {
       pooled.moments.insert(pooled.moments.end(), moments.begin(), moments.end());
       continue;
     }
-    if (moments.size() != pooled.moments.size()) {
-      return ParameterLengthError(Concat("moments[", i, "]"), static_cast<int64_t>(moments.size()),
-                                  static_cast<int64_t>(pooled.moments.size()));
-    }
     MergeExtremes(parts[i], &pooled);
     AddSamples(parts[i], &pooled);
     for (size_t c = 0; c < moments.size(); ++c) pooled.moments[c] = Merge(pooled.moments[c], moments[c]);
   }
+  if (is_exact) pooled.moments = pooled.details.exact->NearestMoments();
   return pooled;
 }
 
@@ -136,6 +210,7 @@ absl::Status PutInOrder(const Session& session, const std::vector<std::string>& 
   NORMD_ASSIGN_OR_RETURN(const std::vector<size_t> places, PlacesOf(session, names));
   pooled->moments = InOrder(pooled->moments, places);
   SampleDetails& details = pooled->details;
+  if (details.exact != nullptr) details.exact = std::make_shared<const GroupSums>(details.exact->InOrder(places));
   for (std::vector<double>* const values : {&details.extremes.min, &details.extremes.max, &details.samples}) {
     if (!values->empty()) *values = InOrder(*values, places);
   }
@@ -144,11 +219,12 @@ absl::Status PutInOrder(const Session& session, const std::vector<std::string>& 
 
 }  // namespace
 
-int64_t BytesOf(const std::vector<MomentsPart>& parts) {
+int64_t WorkOf(const std::vector<MomentsPart>& parts) {
   int64_t bytes = 0;
   for (const MomentsPart& part : parts) {
     const size_t details = 2 * part.details.extremes.min.size() + part.details.samples.size();
     bytes += static_cast<int64_t>(part.moments.size() * sizeof(Moment) + details * sizeof(double));
+    if (part.details.exact != nullptr) bytes += kWorkOfExact * part.details.exact->size_bytes();
   }
   return bytes;
 }
@@ -156,7 +232,11 @@ int64_t BytesOf(const std::vector<MomentsPart>& parts) {
 absl::StatusOr<StateUpdate> UpdateOf(const Session& session, PooledStep step) {
   NORMD_RETURN_IF_ERROR(CheckHasState(session));
   if (!session.spec.running().CountsSamples()) NORMD_RETURN_IF_ERROR(CheckWholeCounts(step.parts));
-  NORMD_ASSIGN_OR_RETURN(MomentsPart pooled, Pool(session.spec.method(), std::move(step.parts)));
+  const Method method = session.spec.method();
+  NORMD_RETURN_IF_ERROR(CheckLengths(method, step.parts));
+  NORMD_RETURN_IF_ERROR(CheckExact(session, step.parts));
+  NORMD_ASSIGN_OR_RETURN(std::shared_ptr<const GroupSums> exact, PoolExact(method, step.parts));
+  MomentsPart pooled = Pool(method, std::move(step.parts), std::move(exact));
   NORMD_RETURN_IF_ERROR(PutInOrder(session, step.channel_names, &pooled));
   return StateUpdate{.id = std::move(step.session),
                      .uid = session.uid,

@@ -239,7 +239,7 @@ void Engine::CommitMoments(PooledStep step, SessionDone<PooledReply> done) {
       std::move(id), absl::ZeroDuration(), std::move(cancelled),
       [this, step = std::move(step), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
         if (!session.ok()) return done(session.status());
-        const int64_t bytes = BytesOf(step.parts);
+        const int64_t bytes = WorkOf(step.parts);
         // Not on the store's callback thread.
         resources_->work_pool.RunIfLarge(bytes, [this, session = *std::move(session), step = std::move(step),
                                                  done = std::move(done)]() mutable {

@@ -83,7 +83,8 @@ int64_t BytesToMake(const DeviceScheduler& scheduler, const Task& task) {
   if (widens) bytes += task.plan().elements * SizeOf(DType::kF64);  // the backend's copy of x
   if (task.session == nullptr) bytes += BytesToPrepare(task.plan(), task.call.parameters);
   if (task.plan().skips_nan) bytes += task.plan().elements * kBytesOfKeptSample;
-  const int64_t bytes_per_group = static_cast<int64_t>(sizeof(Moment)) + (task.plan().counts_samples ? kExtremes : 0);
+  int64_t bytes_per_group = static_cast<int64_t>(sizeof(Moment)) + (task.plan().counts_samples ? kExtremes : 0);
+  if (task.plan().exact_sums) bytes_per_group += GroupSums::BytesPerGroup(task.plan().dtype);
   const int64_t moments = bytes_per_group * task.plan().StatisticsGroups();
   if (task.commits() || task.is_two_pass() || task.Wants(OutputKind::kMoments)) bytes += moments;
   if (task.Wants(OutputKind::kMoments)) bytes += moments;
@@ -125,6 +126,7 @@ Job Task::ReduceJob() {
     job.min = extremes.min.data();
     job.max = extremes.max.data();
   }
+  if (plan().exact_sums) job.exact = &exact;
   if (is_two_pass()) {
     job.parameters = nullptr;  // the apply pass uses them
     return job;

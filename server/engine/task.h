@@ -41,6 +41,7 @@ struct Task {
 
   Moments moments;      // empty: not wanted
   Extremes extremes;    // with the moments, where the spec counts samples; else empty
+  GroupSums exact;      // with the moments, where the call wants them; else empty
   absl::Status status;  // the first error; OK so far
   CallReply reply;
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/exact_sums/nearest_step.h"
 #include "kernels/methods.h"
 #include "server/base/error_reasons.h"
 #include "server/session/sample_statistics.h"
@@ -92,6 +93,20 @@ void StepInstanceNorm(const NormSpec& spec, const Moments& moments, RunningState
     MixIn(weight, means / count, &state->mean[c]);
     // One value has no variance to learn from.
     if (moments[c].count > 1) MixIn(weight, variances / count, &state->var[c]);
+  }
+}
+
+// BatchNorm has one group a channel, InstanceNorm one for each instance.
+void StepExactly(const NormSpec& spec, const GroupSums& exact, RunningState* state) {
+  const StepWeight weight = StepWeight::Of(spec.running(), state->num_batches);
+  const size_t channels = state->mean.size();
+  for (size_t c = 0; c < channels; ++c) {
+    StepStatistics batch;
+    for (size_t group = c; group < exact.size(); group += channels) batch.Add(exact.Totals(group));
+    state->mean[c] = batch.NextMean(weight, state->mean[c]);
+    // One value of an instance has no variance to learn from.
+    if (TraitsOf(spec.method()).steps_by_sample && batch.count() == 1) continue;
+    state->var[c] = batch.NextVariance(weight, spec.running().variance, state->var[c]);
   }
 }
 
@@ -205,7 +220,9 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
   }
   if (!spec.accepts_non_finite() && !AllFinite(moments)) return Reason::kNonFinite;
   ++state->num_batches;
-  if (traits.state == StateKind::kQuadraticMean) {
+  if (details.exact != nullptr) {
+    StepExactly(spec, *details.exact, state);
+  } else if (traits.state == StateKind::kQuadraticMean) {
     StepPowerNorm(std::get<PowerNormSpec>(spec.attributes), moments, state);
   } else if (traits.steps_by_sample) {
     StepInstanceNorm(spec, moments, state);
@@ -239,6 +256,7 @@ uint64_t HashMoments(const Moments& moments, const SampleDetails& details) {
   for (const std::vector<double>* values : {&details.extremes.min, &details.extremes.max, &details.samples}) {
     for (const double value : *values) m2 = Mix(m2 ^ Bits(value)) + kGolden;
   }
+  if (details.exact != nullptr) details.exact->ForEachWord([&m2](uint64_t word) { m2 = Mix(m2 ^ word) + kGolden; });
   return Mix(count ^ Mix(mean ^ Mix(m2)));
 }
 

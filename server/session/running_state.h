@@ -2,7 +2,8 @@
 // this file holds only the numbers; stored_session.h lists the other rules.
 // In the path: CommitStep calls ApplyStep between checking a step and publishing the new state; the engine calls
 // PowerNormDivisor for stateless training. Formulas: BatchNorm as in Ioffe and Szegedy 2015 with PyTorch's momentum,
-// PowerNorm as in Shen et al. 2020 ("PowerNorm", algorithm 1). All in f64, in the order written.
+// PowerNorm as in Shen et al. 2020 ("PowerNorm", algorithm 1). All in f64, in the order written; a step that comes
+// with exact sums is rounded once instead (kernels/exact_sums/nearest_step.h).
 // Pure functions, safe from any thread.
 #ifndef NORMD_SERVER_SESSION_RUNNING_STATE_H_
 #define NORMD_SERVER_SESSION_RUNNING_STATE_H_
@@ -25,9 +26,10 @@ namespace normd {
 // kApplied, or kNonFinite if a batch statistic is NaN or Inf and the spec does not accept non-finite steps; with
 // kSamples, if every channel with samples is skipped (SkippedChannels). After kNonFinite and after an error the state
 // is unchanged, bit for bit. An empty batch (every count 0) leaves the statistics and counts as a batch.
+// REQUIRES: details.exact, if given, is of the moments' groups, and the session is none of PowerNorm.
 // INVALID_ARGUMENT if the method has no running state, the number of moments is wrong, a count or m2 is one that no
-// batch can have, there is one value per channel and the spec refuses that, or details are given and the spec does not
-// count samples.
+// batch can have, there is one value per channel and the spec refuses that, or extremes or samples are given and the
+// spec does not count samples.
 absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const Moments& moments, RunningState* state,
                                  const SampleDetails& details = {});
 

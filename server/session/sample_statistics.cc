@@ -8,6 +8,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
+#include "kernels/exact_sums/nearest_step.h"
 #include "server/base/error_reasons.h"
 
 namespace normd {
@@ -62,6 +63,13 @@ void MergeExtremes(const Extremes& extremes, size_t c, RunningState* state) {
   // What was not known once is never known again.
   state->min[c] = LeastOf(state->min[c], extremes.empty() ? kUnknown : extremes.min[c]);
   state->max[c] = GreatestOf(state->max[c], extremes.empty() ? kUnknown : extremes.max[c]);
+}
+
+// Channel c after the step, of which the state was `before` and its weight fades.
+Moment After(const Moment& before, double fading, const Moments& moments, const SampleDetails& details, size_t c) {
+  const bool is_finite = std::isfinite(before.count) && std::isfinite(before.mean) && std::isfinite(before.m2);
+  if (details.exact != nullptr && is_finite) return NearestMerge(before, fading, details.exact->Totals(c));
+  return Merge({.count = before.count * fading, .mean = before.mean, .m2 = before.m2 * fading}, moments[c]);
 }
 
 double VarianceOf(const RunningSpec& running, double count, double m2) {
@@ -125,8 +133,7 @@ void MergeSamples(const RunningSpec& running, const Moments& moments, const Samp
     const Moment& step = moments[c];
     if (step.count == 0 || IsSkipped(step) || state->count[c] >= max_count) continue;
     const double fading = samples.decay == 1 ? 1 : std::pow(samples.decay, SamplesOf(moments, details.samples, c));
-    const Moment before = {.count = state->count[c] * fading, .mean = state->mean[c], .m2 = state->m2[c] * fading};
-    const Moment after = Merge(before, step);
+    const Moment after = After({state->count[c], state->mean[c], state->m2[c]}, fading, moments, details, c);
     state->count[c] = after.count;
     state->mean[c] = after.mean;
     state->m2[c] = after.m2;

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/exact_sums/group_sums.h"
 #include "kernels/moments.h"
 #include "kernels/plan.h"
 #include "kernels/tensor.h"
@@ -92,12 +93,15 @@ struct Session {
 };
 using SessionPtr = std::shared_ptr<const Session>;
 
-// What a step of a session that counts samples has besides its moments.
+// What a step has besides its moments.
 struct SampleDetails {
-  Extremes extremes;  // empty: not known
+  Extremes extremes;  // kSamples alone; empty: not known
   // How many samples the moments of each channel are of, where their count is a sum of weights (RunningStatistics.decay
-  // of proto/normd/v1/norm.proto). Empty: as many as the count.
+  // of proto/normd/v1/norm.proto). kSamples alone; empty: as many as the count.
   std::vector<double> samples;
+  // The exact sums of the batch, one for each of the moments, which are the nearest to them: the step makes the nearest
+  // running statistics. Null: it makes them of the moments, in f64.
+  std::shared_ptr<const GroupSums> exact = nullptr;
 };
 
 // The contribution of one training step, in the form that the method of the session needs.
@@ -109,7 +113,7 @@ struct StateUpdate {
   // The uid of the session that the moments were computed for: NOT_FOUND if another session has the id now. Empty: any.
   std::string uid;
   Moments moments;
-  SampleDetails details;  // kSamples alone
+  SampleDetails details;
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;
   std::optional<uint64_t> moments_hash;  // HashMoments(moments, details), if a store has computed it already

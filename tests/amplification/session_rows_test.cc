@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "kernels/exact_sums/group_sums.h"
 #include "normd/v1/sessions.pb.h"
 #include "tests/amplification/normd_fixture.h"
 
@@ -67,6 +69,53 @@ TEST_F(AmplificationSessionTable, SmallSessionsCostWhatTheyMay) {
   commit.set_session("sessions/s");
   for (int i = 0; i < 1'000; ++i) commit.add_moments();
   Expect("commit, 1,000 empty moments", "CommitMoments", Packed(commit));
+}
+
+void SetSums(int64_t values, double value, v1::Tensor* tensor) {
+  const std::vector<double> data(static_cast<size_t>(values), value);
+  tensor->set_dtype(v1::DTYPE_F64);
+  tensor->add_shape(values);
+  tensor->set_data(data.data(), data.size() * sizeof(double));
+}
+
+// Sums of elements that take all digits, and what widening makes of them: decoded, compared, merged and stepped with.
+TEST_F(AmplificationSessionTable, ExactSumsCostWhatTheyMay) {
+  constexpr int64_t kChannels = 512;
+  Create(BatchNormSession(kChannels, "exact"));
+  const auto moments_of = [](const std::vector<double>& elements, DType dtype) {
+    GroupSums sums(dtype, kChannels);
+    for (int64_t c = 0; c < kChannels; ++c) {
+      for (const double x : elements) {
+        dtype == DType::kF64 ? sums.wide()[static_cast<size_t>(c)].Add(x)
+                             : sums.narrow()[static_cast<size_t>(c)].Add(x);
+      }
+    }
+    const Moment moment = sums.NearestMoments().front();
+    v1::Moments message;
+    SetSums(kChannels, moment.count, message.mutable_count());
+    SetSums(kChannels, moment.mean, message.mutable_mean());
+    SetSums(kChannels, moment.m2, message.mutable_m2());
+    message.set_exact(sums.Encode());
+    return message;
+  };
+  const v1::Moments narrow = moments_of({0x1.8p120, 0x1p-149, 3}, DType::kF32);
+  const v1::Moments wide = moments_of({0x1.8p500, 0x1p-1074, 3}, DType::kF64);
+  const v1::Moments ordinary = moments_of({1.5, 2.5, 3.1}, DType::kF64);
+  const auto expect = [this](const std::string& name, const std::vector<v1::Moments>& parts) {
+    v1::CommitMomentsRequest commit;
+    commit.set_session("sessions/exact");
+    for (const v1::Moments& part : parts) *commit.add_moments() = part;
+    Expect("commit, " + name, "CommitMoments", Packed(commit), kRequest, 8);
+    commit.mutable_moments(0)->mutable_exact()->back() = '\x7F';
+    Expect("commit, " + name + ", refused", "CommitMoments", Packed(commit), kRequest, 8);
+  };
+  expect("exact sums of f32", {narrow});
+  expect("exact sums of f64", {wide});
+  expect("exact sums of f64, ordinary", {ordinary});
+  expect("eight parts of f32", std::vector<v1::Moments>(8, narrow));
+  std::vector<v1::Moments> mixed(8, narrow);
+  mixed.push_back(wide);
+  expect("parts of both ranges", mixed);
 }
 
 TEST_F(AmplificationSessionTable, ListsCostWhatTheyMay) {

@@ -220,7 +220,7 @@ int64_t RefusedOf(Any any, int rounds) {
     if (!decoded.ok()) {
       EXPECT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
       const auto detail = GetErrorDetail(decoded.status());
-      EXPECT_TRUE(detail.has_value() && detail->field.starts_with("exact_sums") && !detail->limit.empty());
+      EXPECT_TRUE(detail.has_value() && detail->field.starts_with("exact") && !detail->limit.empty());
       continue;
     }
     EXPECT_EQ(EncodeExactSums<Range>(*decoded), bytes);
@@ -252,29 +252,27 @@ TEST(ExactSumsBytesTest, SayWhatIsWrong) {
   const std::string one = EncodeExactSums<NarrowRange>({SumsOf<NarrowRange>({1, 3})});
   constexpr size_t kSum = 16, kSquares = kSum + 48;
   EXPECT_EQ(Refusal(one), "accepted");
-  EXPECT_EQ(Refusal(one.substr(0, 7)), "exact_sums has 7 bytes; it must have at least 8");
-  EXPECT_EQ(Refusal(one + " "), "exact_sums has 145 bytes; it must have 144 for 1 channels");
-  EXPECT_EQ(Refusal(With(one, 0, 2)), "exact_sums.version is 2; it must be 1");
-  EXPECT_EQ(Refusal(With(one, 1, 2)), "exact_sums.range is 2; it must be 1 (f32, f16, bf16)");
-  EXPECT_EQ(Refusal(With(one, 3, 1)), "exact_sums.reserved is 256; it must be 0");
+  EXPECT_EQ(Refusal(one.substr(0, 7)), "exact has 7 bytes; it must have at least 8");
+  EXPECT_EQ(Refusal(one + " "), "exact has 145 bytes; it must have 144 for 1 channels");
+  EXPECT_EQ(Refusal(With(one, 0, 2)), "exact.version is 2; it must be 1");
+  EXPECT_EQ(Refusal(With(one, 1, 2)), "exact.range is 2; it must be 1 (f32, f16, bf16)");
+  EXPECT_EQ(Refusal(With(one, 3, 1)), "exact.reserved is 256; it must be 0");
   EXPECT_EQ(Refusal(With(one, 14, 0x20)),
-            "exact_sums.channels[0].count is 9007199254740994; it must be at most 9007199254740992");
+            "exact.channels[0].count is 9007199254740994; it must be at most 9007199254740992");
   EXPECT_EQ(Refusal(With(With(one, 8, 1), 15, 0xE0)),
-            "exact_sums.channels[0].count is 1; it must be at least 3, the kinds of elements that are not finite");
+            "exact.channels[0].count is 1; it must be at least 3, the kinds of elements that are not finite");
   EXPECT_EQ(Refusal(With(one, kSum, 1)),
-            "exact_sums.channels[0].sum is no multiple of 2^-149; it must be a multiple of 2^-149");
+            "exact.channels[0].sum is no multiple of 2^-149; it must be a multiple of 2^-149");
   EXPECT_EQ(Refusal(With(one, kSum + 47, 0x40)),
-            "exact_sums.channels[0].sum is beyond 2 * 2^128; it must be at most 2^128 for each of 2 finite elements");
+            "exact.channels[0].sum is beyond 2 * 2^128; it must be at most 2^128 for each of 2 finite elements");
   EXPECT_EQ(Refusal(With(one, 8, 0)),
-            "exact_sums.channels[0].sum is beyond 0 * 2^128; it must be at most 2^128 for each of 0 finite elements");
+            "exact.channels[0].sum is beyond 0 * 2^128; it must be at most 2^128 for each of 0 finite elements");
   EXPECT_EQ(Refusal(With(one, kSquares + 2, 1)),
-            "exact_sums.channels[0].squares is no multiple of 2^-298; it must be a multiple of 2^-298");
-  EXPECT_EQ(Refusal(With(one, kSquares + 79, 0x80)),
-            "exact_sums.channels[0].squares is negative; it must be at least 0");
-  EXPECT_EQ(
-      Refusal(With(one, kSquares + 40, 7)),
-      "exact_sums.channels[0].squares is less than sum^2 / count; it must be at least that, because no variance is "
-      "negative");
+            "exact.channels[0].squares is no multiple of 2^-298; it must be a multiple of 2^-298");
+  EXPECT_EQ(Refusal(With(one, kSquares + 79, 0x80)), "exact.channels[0].squares is negative; it must be at least 0");
+  EXPECT_EQ(Refusal(With(one, kSquares + 40, 7)),
+            "exact.channels[0].squares is less than sum^2 / count; it must be at least that, because no variance is "
+            "negative");
 }
 
 }  // namespace

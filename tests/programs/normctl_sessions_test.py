@@ -53,6 +53,27 @@ class SessionsTest(ServerTest):
             out.write("{\"moments\": {\"count\": 1}}")
         self.assertIn("moments.count", self.refuse(NORMCTL, "session", "commit", "pool", files[0], self.at))
 
+    def test_exact_moments_may_come_in_any_order(self):
+        values = [0.1 * i * (-1) ** i + 1e4 for i in range(24)]
+        files = {}
+        for name, rows in (("all", values), ("a", values[:6]), ("b", values[6:10]), ("c", values[10:])):
+            write_npy(self.path(f"{name}.npy"), (len(rows) // 2, 2), rows)
+            files[name] = self.path(f"{name}.json")
+            self.succeed(NORMCTL, "moments", "batch-norm", self.path(f"{name}.npy"), "--exact", "-o", files[name], self.at)
+        states = []
+        for session, parts in (("e-all", ["all"]), ("e-abc", "abc"), ("e-cab", "cab")):
+            self.create(session)
+            self.session("commit", session, *(files[part] for part in parts))
+            states.append(self.state(session))
+        self.assertEqual(states[1], states[0])
+        self.assertEqual(states[2], states[0])
+        with open(files["a"], encoding="utf-8") as file:
+            moments = json.load(file)
+        moments["moments"]["exact"] = "!"
+        with open(files["a"], "w", encoding="utf-8") as out:
+            json.dump(moments, out)
+        self.assertIn("moments.exact must be", self.refuse(NORMCTL, "session", "commit", "e-all", files["a"], self.at))
+
     def watch(self, *arguments):
         return subprocess.Popen([NORMCTL, "session", "watch", *arguments, "--interval=20ms", self.at], text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)

@@ -208,6 +208,7 @@ absl::StatusOr<Call> DecodeComputeMoments(WithTensors<v1::ComputeMomentsRequest>
   call.mode = Mode::kTraining;  // uses the batch's own statistics, even for methods that have running ones
   call.outputs = {OutputKind::kMoments};
   call.moments_only = true;
+  call.want_exact = request.want_exact();
   return call;
 }
 

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -120,6 +121,13 @@ absl::StatusOr<Extremes> DecodeExtremes(const v1::Moments& moments, size_t size,
   return extremes;
 }
 
+absl::StatusOr<std::shared_ptr<const GroupSums>> DecodeExact(const v1::Moments& moments, std::string_view field) {
+  if (!moments.has_exact()) return nullptr;
+  absl::StatusOr<GroupSums> exact = GroupSums::Decode(moments.exact());
+  if (!exact.ok()) return PrefixField(exact.status(), field);
+  return std::make_shared<const GroupSums>(*std::move(exact));
+}
+
 }  // namespace
 
 absl::StatusOr<MomentsPart> DecodeMoments(const v1::Moments& moments, std::string_view field) {
@@ -138,6 +146,7 @@ absl::StatusOr<MomentsPart> DecodeMoments(const v1::Moments& moments, std::strin
     part.moments.push_back({.count = count[i], .mean = mean[i], .m2 = m2[i]});
   }
   NORMD_ASSIGN_OR_RETURN(part.details.extremes, DecodeExtremes(moments, count.size(), field));
+  NORMD_ASSIGN_OR_RETURN(part.details.exact, DecodeExact(moments, field));
   if (!moments.has_samples()) return part;
   NORMD_ASSIGN_OR_RETURN(part.details.samples,
                          DecodeChannels(moments.samples(), count.size(), Path(field, ".samples")));

@@ -40,7 +40,8 @@ absl::StatusOr<TensorView> DecodeScatteredTensor(const v1::Tensor& tensor, std::
 absl::StatusOr<std::vector<double>> DecodeF64(const v1::Tensor& tensor, std::string_view field);
 
 // Decodes f64 tensors of one length. Counts must be at least 0, and m2 must not be negative. mean and m2 may be NaN or
-// Inf, because non-finite data has such moments. Extremes are given both or not at all.
+// Inf, because non-finite data has such moments. Extremes are given both or not at all. Exact sums must be such that
+// some elements have; whether they are those of the moments is not checked.
 absl::StatusOr<MomentsPart> DecodeMoments(const v1::Moments& moments, std::string_view field);
 
 // INVALID_ARGUMENT naming `field`: the enum has no `value`.

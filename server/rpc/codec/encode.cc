@@ -77,9 +77,11 @@ WireBody MomentsBody(const CallReply& reply) {
   body.AppendMessageField(v1::Moments::kCountFieldNumber, MomentsMember(moments, shape, &Moment::count));
   body.AppendMessageField(v1::Moments::kMeanFieldNumber, MomentsMember(moments, shape, &Moment::mean));
   body.AppendMessageField(v1::Moments::kM2FieldNumber, MomentsMember(moments, shape, &Moment::m2));
-  if (reply.extremes.empty()) return body;
-  body.AppendMessageField(v1::Moments::kMinFieldNumber, ExtremesMember(reply.extremes.min, shape));
-  body.AppendMessageField(v1::Moments::kMaxFieldNumber, ExtremesMember(reply.extremes.max, shape));
+  if (!reply.extremes.empty()) {
+    body.AppendMessageField(v1::Moments::kMinFieldNumber, ExtremesMember(reply.extremes.min, shape));
+    body.AppendMessageField(v1::Moments::kMaxFieldNumber, ExtremesMember(reply.extremes.max, shape));
+  }
+  if (reply.exact.size() > 0) body.AppendBytesField(v1::Moments::kExactFieldNumber, Slice(reply.exact.Encode()));
   return body;
 }
 

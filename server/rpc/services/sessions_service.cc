@@ -11,6 +11,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
+#include "kernels/exact_sums/bytes.h"
 #include "kernels/methods.h"
 #include "normd/v1/sessions.pb.h"
 #include "server/base/error_reasons.h"
@@ -278,15 +279,33 @@ void ReplyToCommit(const RouteContext& context, PooledReply pooled, Reply reply)
   });
 }
 
+// Reserves memory for exact sums: decoded, merged, and widened where parts of both ranges come. Nothing where there are
+// none.
+absl::StatusOr<std::shared_ptr<Reservation>> ReserveExact(const RouteContext& context,
+                                                          const v1::CommitMomentsRequest& request, const Reply& reply) {
+  constexpr int64_t kNarrowToWide = 6;
+  int64_t narrow = 0, wide = 0;
+  for (const v1::Moments& moments : request.moments()) {
+    (IsWideExactSums(moments.exact()) ? wide : narrow) += static_cast<int64_t>(moments.exact().size());
+  }
+  if (narrow + wide == 0) return nullptr;
+  const int64_t widened = wide > 0 ? kNarrowToWide * narrow : 0;
+  NORMD_ASSIGN_OR_RETURN(Reservation held, context.admission->Reserve(2 * (narrow + wide) + widened,
+                                                                      [&reply] { return NameOf(*reply.call()); }));
+  return std::make_shared<Reservation>(std::move(held));
+}
+
 void CommitMoments(const RouteContext* context, Engine* engine, const Parsed<v1::CommitMomentsRequest>& request,
                    Reply reply) {
+  absl::StatusOr<std::shared_ptr<Reservation>> held = ReserveExact(*context, *request, reply);
+  if (!held.ok()) return reply(held.status());
   absl::StatusOr<PooledStep> step = DecodeCommit(*request, TenantOf(reply));
   reply.observation().DecodeDone();
   if (!step.ok()) return reply(step.status());
   step->cancelled = reply.Cancelled();
   // `request.owner` keeps the reservation, which covers the moments, until they are committed.
-  engine->CommitMoments(*std::move(step), [context, reply = std::move(reply),
-                                           room = request.owner](absl::StatusOr<PooledReply> pooled) mutable {
+  engine->CommitMoments(*std::move(step), [context, reply = std::move(reply), room = request.owner,
+                                           held = *std::move(held)](absl::StatusOr<PooledReply> pooled) mutable {
     if (!pooled.ok()) return reply(pooled.status());
     ReplyToCommit(*context, *std::move(pooled), std::move(reply));
   });

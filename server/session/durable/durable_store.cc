@@ -13,7 +13,10 @@ namespace normd {
 
 namespace {
 
-int64_t BytesOf(const Moments& moments) { return static_cast<int64_t>(moments.size() * sizeof(Moment)); }
+int64_t BytesOf(const StateUpdate& update) {
+  const int64_t exact = update.details.exact == nullptr ? 0 : update.details.exact->size_bytes();
+  return static_cast<int64_t>(update.moments.size() * sizeof(Moment)) + exact;
+}
 
 }  // namespace
 
@@ -106,7 +109,7 @@ void DurableStore::Delete(std::string id, std::optional<uint64_t> expected_versi
 void DurableStore::Commit(StateUpdate update, Done<CommitResult> done) {
   // Here and not on the writer's thread, for which everybody waits.
   if (update.step.has_value()) update.moments_hash = HashMoments(update.moments, update.details);
-  const int64_t bytes = BytesOf(update.moments);
+  const int64_t bytes = BytesOf(update);
   std::string id = update.id;
   writer_.Add({.id = std::move(id), .what = std::move(update), .session_done = nullptr, .commit_done = std::move(done)},
               bytes);

@@ -153,6 +153,29 @@ def test_pooled_moments_are_one_step_of_the_whole_batch(client, bn, random):
     whole.delete()
 
 
+def test_exact_moments_leave_the_state_of_the_whole_batch(client, bn, random):
+    for dtype in (np.float32, np.float64):
+        x = (1e4 + batch(random, 12)).astype(dtype)
+        bn.reset()
+        bn.commit([bn.moments(x, exact=True)])
+        want = bn.running_mean.tobytes(), bn.running_var.tobytes()
+        for parts in ([x[:5], x[5:]], [x[9:], x[:2], x[2:9]], [x[i : i + 1] for i in range(12)]):
+            bn.reset()
+            bn.commit([bn.moments(part, exact=True) for part in parts])
+            assert (bn.running_mean.tobytes(), bn.running_var.tobytes()) == want
+    given = client.moments(normd.BatchNorm(C), x, exact=True)
+    assert given.exact is not None and len(given.exact) == 8 + 816 * C
+    assert client.moments(normd.BatchNorm(C), x).exact is None
+    assert normd.Moments.from_proto(given.to_proto()).exact == given.exact
+
+
+def test_exact_moments_that_were_changed_are_refused(bn, random):
+    moments = bn.moments(batch(random), exact=True)
+    changed = normd.Moments(moments.count, moments.mean + 1, moments.m2, moments.exact)
+    with pytest.raises(normd.InvalidArgument, match=r"moments\[0\]\.mean\[0\]"):
+        bn.commit([changed])
+
+
 def test_a_step_with_the_same_id_counts_once(bn, random):
     moments = [bn.moments(batch(random))]
     step = normd.Step("trainer-7", 3)

@@ -56,6 +56,9 @@ NORMALIZER = "/normd.v1.Normalizer/"
 NORMALIZE = NORMALIZER + "Normalize"
 SESSIONS = "/normd.v1.Sessions/"
 
+# ComputeMomentsRequest.want_exact.
+WANT_EXACT = _wire.key(7, 0) + b"\x01"
+
 # Requests up to this size are sent without asking for the server's limit: gRPC's own default, few servers set less.
 UNASKED_BYTES = 4 << 20
 
@@ -83,18 +86,25 @@ class Moments:
     """Count, mean and M2 (the sum of squared deviations) of statistics groups, as float64 arrays.
 
     Those of several parts of the data are merged by `Session.commit`.
+
+    exact: the exact sums that they are the nearest values of, as bytes for `Session.commit`; None where they were not
+    asked for.
     """
 
     count: np.ndarray[Any, np.dtype[np.float64]]
     mean: np.ndarray[Any, np.dtype[np.float64]]
     m2: np.ndarray[Any, np.dtype[np.float64]]
+    exact: Optional[bytes] = None
 
     def to_proto(self) -> normalizer_pb2.Moments:
-        return normalizer_pb2.Moments(count=to_tensor(self.count), mean=to_tensor(self.mean), m2=to_tensor(self.m2))
+        return normalizer_pb2.Moments(
+            count=to_tensor(self.count), mean=to_tensor(self.mean), m2=to_tensor(self.m2), exact=self.exact
+        )
 
     @staticmethod
     def from_proto(message: normalizer_pb2.Moments) -> "Moments":
-        return Moments(*(from_tensor(one) for one in (message.count, message.mean, message.m2)))
+        exact = message.exact if message.HasField("exact") else None
+        return Moments(from_tensor(message.count), from_tensor(message.mean), from_tensor(message.m2), exact)
 
 
 def to_tensor(array: Any, field: str = "tensor") -> tensor_pb2.Tensor:
@@ -421,7 +431,7 @@ class Core:
         found = zip(calls, answers)
         return [self._read(lambda: _batch_item(call, data, *answer)) for call, answer in found]
 
-    async def moments(self, target: Target, x: Any, mask: Any, timeout: Optional[float]) -> Moments:
+    async def moments(self, target: Target, x: Any, mask: Any, exact: bool, timeout: Optional[float]) -> Moments:
         if timeout is not None:
             timeout = seconds(timeout, "timeout")
         operand = _arrays.operand(x, "x")
@@ -429,6 +439,8 @@ class Core:
         pieces = [_wire.piece(target.encode(operand.dtype))]
         if mask is not None:
             pieces.append(_wire.wrap(6, _arrays.mask_operand(mask).inline()))
+        if exact:
+            pieces.append(_wire.piece(WANT_EXACT))
         pieces.append(_wire.wrap(15, operand.inline()))
         data = await self.call(NORMALIZER + "ComputeMoments", _wire.join(pieces), True, timeout)
         return self._read(lambda: Moments.from_proto(normalizer_pb2.ComputeMomentsResponse.FromString(data).moments))

@@ -101,8 +101,10 @@ class Client:
     ) -> List[Union[Result, Error]]:
         return await self._core.batch(calls, timeout)
 
-    async def moments(self, spec: Spec, x: Any, *, mask: Any = None, timeout: Optional[float] = None) -> Moments:
-        return await self._core.moments(Target(spec), x, mask, timeout)
+    async def moments(
+        self, spec: Spec, x: Any, *, mask: Any = None, exact: bool = False, timeout: Optional[float] = None
+    ) -> Moments:
+        return await self._core.moments(Target(spec), x, mask, exact, timeout)
 
     async def normalize_file(
         self,
@@ -177,8 +179,10 @@ class Session(SessionBase):
             call.step = self._trainer.next()
             return self._note(call, await core.normalize(call))
 
-    async def moments(self, x: Any, *, mask: Any = None, timeout: Optional[float] = None) -> Moments:
-        return await self._service.core.moments(self._as_target(), x, mask, timeout)
+    async def moments(
+        self, x: Any, *, mask: Any = None, exact: bool = False, timeout: Optional[float] = None
+    ) -> Moments:
+        return await self._service.core.moments(self._as_target(), x, mask, exact, timeout)
 
     async def commit(
         self,

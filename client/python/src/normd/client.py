@@ -115,12 +115,16 @@ class Client:
         """
         return run(self._core.batch(calls, timeout))
 
-    def moments(self, spec: Spec, x: Any, *, mask: Any = None, timeout: Optional[float] = None) -> Moments:
+    def moments(
+        self, spec: Spec, x: Any, *, mask: Any = None, exact: bool = False, timeout: Optional[float] = None
+    ) -> Moments:
         """Count, mean and M2 of the statistics groups of x, as float64 arrays of the groups' shape ([C] of BatchNorm).
 
-        InvalidArgument where the spec does not fit x.
+        exact: with the exact sums of each group, of which these are the nearest values (`Session.commit`).
+
+        InvalidArgument where the spec does not fit x, or has no exact sums.
         """
-        return run(self._core.moments(Target(spec), x, mask, timeout))
+        return run(self._core.moments(Target(spec), x, mask, exact, timeout))
 
     def normalize_file(
         self,

@@ -114,9 +114,17 @@ class Session(SessionBase):
 
     # ---- Pooled training
 
-    def moments(self, x: Any, *, mask: Any = None, timeout: Optional[float] = None) -> Moments:
-        """Count, mean and M2 of each channel of x, for `commit`. Nothing is applied."""
-        return run(self._service.core.moments(self._as_target(), x, mask, timeout))
+    def moments(
+        self, x: Any, *, mask: Any = None, exact: bool = False, timeout: Optional[float] = None
+    ) -> Moments:
+        """Count, mean and M2 of each channel of x, for `commit`. Nothing is applied.
+
+        exact: with the exact sums of each channel. A step of which all moments have them leaves the same state, bit for
+        bit, however its rows were cut into parts and in whatever order the parts are given:
+
+            bn.commit([bn.moments(rows[40:], exact=True), bn.moments(rows[:40], exact=True)])
+        """
+        return run(self._service.core.moments(self._as_target(), x, mask, exact, timeout))
 
     def commit(
         self,

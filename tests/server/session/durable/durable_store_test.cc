@@ -272,6 +272,54 @@ TEST_P(DurableStoreTest, AFullQueueRefusesAndTheNextOneIsServed) {
   EXPECT_TRUE(Commit(*store_, Step("a", StepMoments(1))).ok());
 }
 
+// A step of three channels with exact sums.
+StateUpdate ExactStep(std::optional<StepId> step = std::nullopt) {
+  GroupSums sums(DType::kF32, 3);
+  for (NarrowExactSums& channel : sums.narrow()) {
+    for (const float x : {0.1F, 1e9F, -1e9F}) channel.Add(x);
+  }
+  StateUpdate update = Step("a", sums.NearestMoments(), std::move(step));
+  update.details.exact = std::make_shared<const GroupSums>(std::move(sums));
+  return update;
+}
+
+TEST_P(DurableStoreTest, ExactSumsTakeRoomInTheQueue) {
+  constexpr int kSteps = 200;
+  Open({.max_queued_bytes = kSteps * 3 * static_cast<int64_t>(sizeof(Moment))});
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
+  const auto refused_of = [this](const StateUpdate& update) {
+    std::atomic<int> refused{0};
+    std::atomic<int> done{0};
+    for (int i = 0; i < kSteps; ++i) {
+      store_->Commit(update, [&](absl::StatusOr<CommitResult> r) {
+        EXPECT_TRUE(r.ok() || r.status().code() == absl::StatusCode::kResourceExhausted) << r.status();
+        refused += r.ok() ? 0 : 1;
+        ++done;
+      });
+    }
+    while (done < kSteps) absl::SleepFor(absl::Milliseconds(1));
+    return refused.load();
+  };
+  EXPECT_EQ(refused_of(Step("a", StepMoments(1))), 0);
+  EXPECT_GT(refused_of(ExactStep()), 0);
+}
+
+TEST_P(DurableStoreTest, AnExactStepIsReplayedAfterARestart) {
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
+  ASSERT_TRUE(Commit(*store_, ExactStep(StepId{"c", 1})).ok());
+  const RunningState before = (*Get(*store_, "a"))->state;
+  EXPECT_DOUBLE_EQ(before.mean[2], 0.1 * (0.1F / 3.0)) << "sums in f64 round 1e9 + 0.1";
+  Open({});
+  const auto again = Commit(*store_, ExactStep(StepId{"c", 1}));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->replayed);
+  EXPECT_EQ(again->version, 1);
+  EXPECT_EQ((*Get(*store_, "a"))->state.mean, before.mean);
+  StateUpdate other = ExactStep(StepId{"c", 1});
+  other.details.exact = nullptr;
+  EXPECT_EQ(ErrorOf(Commit(*store_, other).status()), "STEP_REUSED");
+}
+
 TEST_P(DurableStoreTest, ACancelledUpdateIsDroppedBeforeItJoinsAGroup) {
   ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   StateUpdate update = Step("a", StepMoments(1), StepId{"c", 1});
