@@ -110,6 +110,19 @@ TEST(NearestTest, NothingIsTooSmallToDecide) {
   EXPECT_EQ(Nearest(spec, input).y[0], one) << "2^-1074 below it";
 }
 
+// Steps towards the number double, and would leave the range of the numbers' order.
+TEST(NearestTest, FindsNumbersFarFromTheirEstimates) {
+  for (const Type type : {Type::kF32, Type::kF64}) {
+    for (const double v : {1.0, -1.0, 1e30, -1e30, 0x1p-149}) {
+      for (const double estimate : {kInf, -kInf, 1e38, -1e38, 0.0, kNan}) {
+        const Divisor one = {.r = Dyadic(1), .q = {}};
+        const Real real = {.a = {}, .divisor = &one, .b = Dyadic(v)};
+        EXPECT_EQ(RoundToNearest(type, real, estimate).bits, Encode(type, v)) << v << " from " << estimate;
+      }
+    }
+  }
+}
+
 TEST(NearestTest, SignsOfZeros) {
   const Wide minus_zero = -Wide(0);
   const auto zero = [](bool negative) { return negative ? uint64_t{1} << 31 : 0; };
@@ -121,6 +134,12 @@ TEST(NearestTest, SignsOfZeros) {
   const Spec layer = {.method = Method::kLayer, .axes = {0}};
   EXPECT_EQ(Nearest(layer, {.shape = {3}, .x = {-1, minus_zero, 1}}).y[1], zero(false)) << "an element at the mean";
   EXPECT_EQ(LinearOf(Type::kF32, 2, 1, -2), zero(false)) << "cancellation";
+  EXPECT_EQ(Nearest(rms, {.shape = {2}, .x = {1, 1}, .weight = {minus_zero, 1}}).y[0], zero(true)) << "a weight of -0";
+  EXPECT_EQ(Nearest({.method = Method::kRms, .weight_offset = 1}, {.shape = {2}, .x = {1, 1}, .weight = {-1, 1}}).y[0],
+            zero(false))
+      << "-1 + 1";
+  EXPECT_EQ(Nearest(rms, {.shape = {2}, .x = {1, kInf}, .weight = {minus_zero, 1}}).y[0], zero(true))
+      << "beside an Inf";
 }
 
 TEST(NearestTest, NanAndInfinityFollowTheFormula) {

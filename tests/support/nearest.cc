@@ -46,7 +46,7 @@ class Calculation {
 };
 
 Wide Calculation::WeightOf(size_t i) const {
-  return has_weight_ ? input_.weight[groups_.ParameterOf(i)] + Wide(spec_.weight_offset) : Wide(1);
+  return has_weight_ ? WithOffset(input_.weight[groups_.ParameterOf(i)], spec_) : Wide(1);
 }
 
 Dyadic Calculation::ExactWeightOf(size_t i) const {
