@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/run.h"
 #include "kernels/slow_road/group.h"
+#include "kernels/slow_road/quotient.h"
 
 namespace normd::cpu {
 namespace {

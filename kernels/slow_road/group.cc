@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/slow_road/quotient.h"
 #include "kernels/slow_road/whole_power.h"
 
 namespace normd::slow_road {

@@ -145,10 +145,4 @@ double RoundNumber(const Format& format, const Dyadic& number, double zero) {
   return std::copysign(format.Value(index), number.sign());
 }
 
-double RoundQuotient(const Format& format, const Dyadic& numerator, const Dyadic& denominator) {
-  ExactWork work;
-  const Rounded rounded = RoundToNearest(format, numerator, Divisor(denominator), Dyadic(), &work);
-  return rounded.sign == 0 ? 0.0 : std::copysign(format.Value(rounded.index), rounded.sign);
-}
-
 }  // namespace normd::slow_road
