@@ -22,7 +22,7 @@ class ScalingGroup {
  public:
   // The `size` elements from index `begin` of the tensor on.
   ScalingGroup(const Run& run, int64_t begin, int64_t size)
-      : elements_(static_cast<size_t>(size)), slow_(FormulaOf(run, size), read_, FirstOf(run)) {
+      : elements_(static_cast<size_t>(size)), formula_(FormulaOf(run, size)), slow_(formula_, read_, FirstOf(run)) {
     std::vector<double> x(elements_.size()), r(elements_.size(), -0.0);
     ConvertToF64(run.GivenX(begin), size, x.data());
     if (run.given_residual.data != nullptr) ConvertToF64(run.given_residual.At(begin), size, r.data());
@@ -45,6 +45,11 @@ class ScalingGroup {
   // True for a finite element beside an Inf: divided by D it is 0.
   bool MakesZero(const Element& element) const {
     return is_infinite_ && std::isfinite(element.x) && std::isfinite(element.r);
+  }
+  // -1 or 1, or a 0 with the sign of the element.
+  double SignOf(const Element& element) const {
+    const int sign = slow_road::ExactValue(formula_, element).sign();
+    return sign != 0 ? sign : std::copysign(0.0, element.x + formula_.scale * element.r);
   }
   // (element / D)^2, rounded to f64. NaN if no divisor gives it a number.
   double TermOf(const Element& element) {
@@ -77,6 +82,7 @@ class ScalingGroup {
 
   std::vector<Element> elements_;
   const Read read_ = {&elements_};
+  const Formula formula_;
   SlowGroup slow_;
   bool is_finite_ = true, is_infinite_ = false, has_divisor_ = true;
 };
@@ -179,12 +185,11 @@ class NearestPowerNorm {
     if (std::isnan(variance) || (!group->has_divisor() && !group->MakesZero(element))) return;
     const slow_road::Affine affine = AffineOf(c);
     const slow_road::Format format = slow_road::FormatOf(plan_.dtype);
-    const double h = run_.given_residual.data == nullptr ? element.x : element.x + run_.job.residual_scale * element.r;
     double y = 0;
     if (variance + run_.rule.eps == 0) {
-      y = slow_road::ApplyIn(format, (group->has_divisor() ? h : 0) / 0.0, affine);
+      y = slow_road::ApplyIn(format, (group->has_divisor() ? group->SignOf(element) : 0) / 0.0, affine);
     } else if (!group->has_divisor() || std::isinf(variance)) {
-      y = slow_road::ApplyIn(format, std::copysign(0.0, h), affine);
+      y = slow_road::ApplyIn(format, std::copysign(0.0, group->SignOf(element)), affine);
     } else {
       y = Nearest(format, element, variance, affine, &group->slow());
     }

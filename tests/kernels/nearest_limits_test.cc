@@ -148,6 +148,21 @@ TEST(NearestLimitsTest, DividesByLessThanTheLeastNormalNumber) {
   }
 }
 
+// The variance and eps add up to more than the largest f64; and a variance that is Inf, of which n is 0.
+TEST(NearestLimitsTest, DividesByMoreThanTheLargestNumber) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
+    for (const Layout layout : cases::kLayouts) {
+      NormSpec spec = SpecFor(Method::kBatchNorm, 0x1.8p+1023, EpsMode::kInsideSqrt);
+      SetLayout(&spec, layout);
+      Call call(spec, dtype, {3, 3}, {1e30, 2, -1e30, 3, 1e-9, 0, -7, -0.0, 9}, true);
+      call.Given({0, 0, 0}, {0x1.8p+1023, kInf, 1});
+      call.c.weight = DType::kF64;
+      call.data.weight = cases::Pack(DType::kF64, {0x1p+500, 0x1p+500, 0x1p+500});
+      ExpectNearest(call);
+    }
+  }
+}
+
 // ---- Cancellation ----
 
 // n w is -b exactly: +0, or, where the two come apart by less than a value of the type, a zero with a sign.
@@ -255,6 +270,17 @@ TEST(NearestLimitsTest, ScalesPositionsOfSubnormalNumbers) {
       ExpectNearest(call);
     }
   }
+}
+
+// x + scale * r is 0 in f64 and not exactly, and v is 0.
+TEST(NearestLimitsTest, DividesWhatAlmostCancelsByZero) {
+  NormSpec spec = cases::Power(1);
+  spec.eps = 0;
+  Call call(spec, DType::kF32, {1, 3}, {-0x1p-20, 0x1p-20, 1}, true);
+  call.c.residual = {DType::kF64, 1.0 / 3, ResidualRounding::kKeepWide};
+  call.data.residual = cases::Pack(DType::kF64, {0x3p-20, -0x3p-20, 1});
+  call.data.given_variance = {0, 0, 1};
+  ExpectNearest(call);
 }
 
 // Beside an Inf n is 0, and so it is where v is Inf: b is rounded once.
