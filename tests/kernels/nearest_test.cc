@@ -74,6 +74,14 @@ TEST(NearestTest, PowerNormRoundsTheTermsOfItsDivisorOnce) {
   EXPECT_EQ(result.y[0], Encode(Type::kF64, 1));
 }
 
+// Of v all terms are 0: one beside an Inf, and one too small for f64. So 7, which is 0 beside the Inf, is 0 / 0.
+TEST(NearestTest, PowerNormDividesByTheRoundedTerms) {
+  const Spec spec = {.method = Method::kPower, .eps = 0.0};
+  const Bits y = Nearest(spec, {.type = Type::kF64, .shape = {2, 2}, .x = {kInf, 7, 1e200, 1e-200}}).y;
+  EXPECT_TRUE(IsNan(Decode(Type::kF64, y[1])));
+  EXPECT_EQ(y[3], Encode(Type::kF64, kInf));
+}
+
 // ---- Ties ----
 
 TEST(NearestTest, TiesGoToTheEvenNeighbour) {
