@@ -10,8 +10,8 @@
 // middle between two adjacent values of the element type lies that near to y, then rounding y is rounding the exact
 // value. Elements where one does are decided by kernels/slow_road.
 //
-// A line that is too small is wrong in one element of 2^25 and silent; tests/kernels/certificate_test.cc holds each
-// line to rows that are made to have their elements at the middles.
+// A line that is too small is wrong in one element of 2^25 and silent; tests/kernels/nearest_rounding_test.cc holds
+// each line to rows that are made to have their elements at the middles (tests/support/boundary_rows.h).
 //
 // In the path: between the reduce pass and the apply pass, beside kernels/group_statistics.h. Standard headers only,
 // because device code includes this file. Pure functions, safe from any thread.
@@ -260,8 +260,9 @@ NORMD_HOST_DEVICE inline ElementBound BoundOfFolded(const NormalisedBound& bound
 
 // The same in f32, to which f and g are rounded, for 16-bit elements, v = 2^-24: |x f| <= |y| + |g|, hence y is off by
 //   v (|y| + |g|) by f, v |g| by g and v |y| by its own rounding.
-// As in BoundInF32, the part of |y| needs no doubling: it is at most 2^-11 ulp of a 16-bit type, so that the rest, more
-// than doubled, exceeds half an ulp where the whole reaches a quarter. The factor 1 + 2^-5 has room for kappa |y|.
+// As in QuickBoundsInF32, the part of |y| needs no doubling: it is at most 2^-11 ulp of a 16-bit type, so that the
+// rest, more than doubled, exceeds half an ulp where the whole reaches a quarter. The factor 1 + 2^-5 has room for
+// kappa |y|.
 NORMD_HOST_DEVICE inline ElementBound BoundOfFoldedInF32(const NormalisedBound& bound, double c, double weight,
                                                          double bias) {
   constexpr double kUnit32 = 0x1p-24 * (1 + 0x1p-5);

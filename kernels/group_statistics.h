@@ -170,7 +170,8 @@ NORMD_HOST_DEVICE inline DoublePair InverseDivisorWide(const DivisorRule& rule, 
     if (rule.mode == EpsMode::kAddToRoot) {
       divisor = std::isfinite(root.hi) ? Add(root, {eps, 0}) : root;
     } else {
-      divisor = root.hi < eps ? DoublePair{eps, 0} : root;
+      const bool is_less = root.hi < eps || (root.hi == eps && root.lo < 0);
+      divisor = is_less ? DoublePair{eps, 0} : root;
     }
   }
   return Reciprocal(divisor);

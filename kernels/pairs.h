@@ -56,10 +56,16 @@ NORMD_HOST_DEVICE inline DoublePair Reciprocal(DoublePair b) {
   const double r = std::fma(-q, b.hi, 1.0) - q * b.lo;
   return WithoutLowIfSpecial(q, Renormalise(q, q * r));
 }
-NORMD_HOST_DEVICE inline DoublePair Sqrt(DoublePair a) {
+// REQUIRES: `a` is 0 or at least 2^-900: what a root leaves of a smaller number has digits that no f64 has.
+NORMD_HOST_DEVICE inline DoublePair SqrtInRange(DoublePair a) {
   const double root = std::sqrt(a.hi);
   const double r = std::fma(-root, root, a.hi) + a.lo;
   return WithoutLowIfSpecial(root, Renormalise(root, r / (2 * root)));
+}
+NORMD_HOST_DEVICE inline DoublePair Sqrt(DoublePair a) {
+  if (!(a.hi > 0 && a.hi < 0x1p-900)) return SqrtInRange(a);
+  const DoublePair root = SqrtInRange({a.hi * 0x1p+400, a.lo * 0x1p+400});
+  return {root.hi * 0x1p-200, root.lo * 0x1p-200};
 }
 
 }  // namespace normd

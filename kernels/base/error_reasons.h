@@ -62,6 +62,8 @@ inline constexpr ReasonRow kKernelReasons[] = {
     {"DUPLICATE_AXIS", absl::StatusCode::kInvalidArgument, "An axis is listed twice."},
     {"EPS_MODE_NOT_SUPPORTED", absl::StatusCode::kInvalidArgument, "The method does not have this eps_mode."},
     {"EPS_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument, "eps is negative, infinite or NaN."},
+    {"EXACT_SUMS_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument,
+     "The bytes of exact sums are malformed, no elements have such sums, or they are of too many elements."},
     {"K_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument,
      "pRMSNorm's k, given or computed from p, is not between 1 and the last extent of x."},
     {"MISSING_FIELD", absl::StatusCode::kInvalidArgument, "A field that is needed here is absent."},

@@ -62,8 +62,7 @@ void FoldColumnsOf(const ColumnsToFold& columns, Real* HWY_RESTRICT numbers, con
     // Where w is 0 and no b is added, y has the sign of n, which an element near the mean may not show.
     const bool keeps_sign = columns.mean != nullptr && w == 0 && b == 0 && std::signbit(b);
     // Statistics that are not finite leave nothing undecided, see GroupBound.
-    const bool is_finite = IsFinite(columns.mean == nullptr ? 0 : columns.mean[c]) && IsFinite(columns.inverse[c]) &&
-                           columns.inverse[c] != 0;
+    const bool is_finite = IsFinite(columns.mean == nullptr ? 0 : columns.mean[c]) && IsFinite(columns.inverse[c]);
     careful_fixed[c] = is_finite ? careful.fixed * factor + (keeps_sign ? 0x1p-1000 : 0) : -1;
     careful_relative[c] = is_finite ? careful.relative * factor : 0;
   }

@@ -60,7 +60,8 @@ class Reporter {
     hn::Store(x, d, values);
     hn::Store(hn::IfThenElseZero(doubtful, Set(1)), d, doubts);
     for (int64_t lane = 0; lane < count; ++lane) {
-      if (doubts[lane] == 0) continue;
+      // What NaN and Inf give is known.
+      if (doubts[lane] == 0 || !std::isfinite(values[lane])) continue;
       if (size_ == NearestSpan::kMostUndecided) Flush();
       elements_[size_++] = {position, column + lane, values[lane]};
     }
@@ -77,8 +78,9 @@ class Reporter {
   Undecided elements_[NearestSpan::kMostUndecided];
 };
 
-// True where a middle between two adjacent values of T may lie between y and the exact value. `product` is n * w. An
-// element that is exactly 0 is not doubtful if its bound is 0.
+// True where a middle between two adjacent values of T, or 0, whose sides have different signs, may lie between y and
+// the exact value. `product` is n * w. An element that is exactly 0 is not doubtful if its bound is 0. A y that is NaN
+// or Inf is doubtful: n may have left the range of f64, and an infinite w asks for the sign of n, however small it is.
 template <typename T>
 HWY_INLINE M IsDoubtful(T /*tag*/, V y, V product, const NearestLanes& lanes) {
   constexpr int kDropped = 53 - Narrowness<T>::kBits;
@@ -90,7 +92,7 @@ HWY_INLINE M IsDoubtful(T /*tag*/, V y, V product, const NearestLanes& lanes) {
   const V magnitude = hn::Abs(y);
   const V rounding = hn::Mul(magnitude, lanes.rounding);
   const V bound = hn::Add(rounding, Fma(hn::Abs(product), lanes.relative, lanes.fixed));
-  const M near = hn::Le(distance, bound);
+  const M near = hn::Not(hn::Gt(distance, bound));  // also where one of them is NaN
   const M small =
       hn::And(hn::Lt(magnitude, Set(std::ldexp(1.0, Narrowness<T>::kMinExponent))), hn::Gt(magnitude, Zero()));
   if (HWY_LIKELY(hn::AllFalse(d, small))) return near;
@@ -99,7 +101,8 @@ HWY_INLINE M IsDoubtful(T /*tag*/, V y, V product, const NearestLanes& lanes) {
   const V c = Set(std::ldexp(1.5, kUlp + 52));
   const V from_value = hn::Abs(hn::Sub(magnitude, hn::Sub(hn::Add(magnitude, c), c)));
   const V from_middle = hn::Sub(Set(std::ldexp(1.0, kUlp - 1)), from_value);
-  return hn::Or(hn::And(small, hn::Le(from_middle, bound)), hn::AndNot(small, near));
+  const M is_near_zero = hn::Le(magnitude, bound);
+  return hn::Or(hn::And(small, hn::Or(hn::Le(from_middle, bound), is_near_zero)), hn::AndNot(small, near));
 }
 
 // y in 24 bits, of which the last is set if anything was cut off: rounding that to T rounds y once. Tiny numbers, of

@@ -77,23 +77,29 @@ GroupBound::GroupBound(const Run& run, const SumErrors& sums, const FinishedStat
   const NormPlan& plan = run.plan;
   const bool centred = plan.statistic == Statistic::kMeanVariance;
   const auto n = static_cast<double>(run.counted);
+  // With an eps D is not 0, even where 1 / D is above the largest f64. That of a group without elements is NaN, as one
+  // may be that is given and leaves the range of pairs.
+  const bool has_divisor = std::isfinite(group.inverse_std) ||
+                           (run.rule.eps > 0 && (plan.given_statistics || !std::isnan(group.inverse_std)));
   if (!run.wide()) {
     const bool sums_are_finite = plan.given_statistics || std::isfinite(group.m2);
-    is_finite = sums_are_finite && std::isfinite(group.mean) && std::isfinite(group.inverse_std);
-    if (plan.given_statistics) is_finite = is_finite && group.inverse_std != 0;
+    is_finite = sums_are_finite && std::isfinite(group.mean) && has_divisor;
     bound = plan.given_statistics ? BoundOfGiven(group)
             : centred             ? BoundAboutMean(n, sums, group)
                                   : BoundAboutZero(plan.statistic, sums, group);
     return;
   }
-  // The sums of a group that is not finite are Inf or NaN, and its 1 / D is 0 or NaN.
-  const double inverse = group.statistics.inverse.hi;
-  is_finite = std::isfinite(inverse) && inverse != 0 && std::isfinite(group.statistics.delta.hi);
-  if (plan.given_statistics) is_finite = is_finite && std::isfinite(group.mean) && std::isfinite(group.inverse_std);
   ElementErrors elements;
   // The largest magnitude is that of the high parts.
   const bool in_pairs = run.x.lo != nullptr && plan.statistic != Statistic::kMaxAbs;
   if (run.given_residual.data != nullptr) elements.relative = in_pairs ? 2 * kPairUnit : kUnit;
+  // The sums of a group that is not finite are Inf or NaN, and its 1 / D is 0 or NaN.
+  const double inverse = group.statistics.inverse.hi;
+  is_finite = std::isfinite(inverse) && inverse != 0 && std::isfinite(group.statistics.delta.hi);
+  // A deviation that the elements of a residual stream do not show, because they are rounded, is no reason for 0 / 0.
+  const bool shows_none = elements.relative > 0 && std::isfinite(group.m2) && !(group.m2 > 0);
+  if (!plan.given_statistics && shows_none) is_finite = std::isfinite(group.mean);
+  if (plan.given_statistics) is_finite = std::isfinite(group.mean) && has_divisor;
   const bool is_equal = sums.is_zero && elements.relative == 0 && (!centred || group.mean == sums.shift);
   bound = plan.given_statistics                    ? WideBoundOfGiven(centred, elements, group)
           : is_equal                               ? WideBoundOfEqual(group)
@@ -194,6 +200,7 @@ slow_road::Affine NearestGroups::AffineOf(int64_t r0, int64_t k1, int64_t r1) co
 
 void NearestGroups::StoreGroup(int64_t k1) {
   const Job& job = run_.job;
+  if (!GivenAreFinite(k1)) return;
   const int64_t group = k0_ * run_.plan.keep1 + k1;
   const DType dtype = run_.plan.StatisticsDType();
   const slow_road::Format format = slow_road::FormatOf(dtype);
@@ -225,6 +232,13 @@ void NearestGroups::StoreGroup(int64_t k1, const FinishedStatistics& result, con
   StoreGroup(k1);
 }
 
+// A given variance of Inf and one that eps adds to beyond the largest f64 both have an 1 / D of 0 in f64.
+bool NearestGroups::GivenAreFinite(int64_t k1) const {
+  const Job& job = run_.job;
+  if (!run_.plan.given_statistics) return true;
+  return std::isfinite(job.given_variance[k1]) && (job.given_mean == nullptr || std::isfinite(job.given_mean[k1]));
+}
+
 void NearestGroups::DecideIn(slow_road::SlowGroup& group, const NearestPlace& place) const {
   const slow_road::Format format = slow_road::FormatOf(run_.plan.dtype);
   const slow_road::Affine affine = AffineOf(place.r0, place.k1, place.r1);
@@ -232,7 +246,7 @@ void NearestGroups::DecideIn(slow_road::SlowGroup& group, const NearestPlace& pl
   const slow_road::Element element = ElementAt(index, place.x);
   // `x` is the sum with the residual, which may overflow although neither is Inf.
   if (!std::isfinite(place.x) || !std::isfinite(element.x) || !std::isfinite(element.r)) return;
-  if (!std::isfinite(affine.weight.hi) || !std::isfinite(affine.bias)) return;
+  if (!GivenAreFinite(place.k1)) return;
   const bool casts_first = run_.plan.cast_order == CastOrder::kCastThenAffine;
   double y = group.Nearest(format, element, casts_first ? slow_road::Affine() : affine);
   if (casts_first) y = slow_road::ApplyIn(format, y, affine);

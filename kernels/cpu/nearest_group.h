@@ -90,6 +90,8 @@ class NearestGroups {
   slow_road::SlowGroup& At(int64_t k1);
   slow_road::Element ElementAt(int64_t index, double x) const;
   slow_road::Affine AffineOf(int64_t r0, int64_t k1, int64_t r1) const;
+  // False if the group has statistics that are given and not finite: IEEE arithmetic says what they give.
+  bool GivenAreFinite(int64_t k1) const;
   void DecideIn(slow_road::SlowGroup& group, const NearestPlace& element) const;
 
   const Run& run_;

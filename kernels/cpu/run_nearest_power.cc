@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/run.h"
 #include "kernels/slow_road/group.h"
+#include "kernels/slow_road/quotient.h"
 
 namespace normd::cpu {
 namespace {
@@ -21,20 +22,18 @@ class ScalingGroup {
  public:
   // The `size` elements from index `begin` of the tensor on.
   ScalingGroup(const Run& run, int64_t begin, int64_t size)
-      : elements_(static_cast<size_t>(size)), slow_(FormulaOf(run, size), read_, FirstOf(run)) {
+      : elements_(static_cast<size_t>(size)), formula_(FormulaOf(run, size)), slow_(formula_, read_, FirstOf(run)) {
     std::vector<double> x(elements_.size()), r(elements_.size(), -0.0);
     ConvertToF64(run.GivenX(begin), size, x.data());
     if (run.given_residual.data != nullptr) ConvertToF64(run.given_residual.At(begin), size, r.data());
-    bool is_zero = true, has_nan = false;
+    bool has_nan = false;
     for (size_t i = 0; i < elements_.size(); ++i) {
       elements_[i] = {x[i], r[i]};
       is_finite_ = is_finite_ && std::isfinite(x[i]) && std::isfinite(r[i]);
-      is_zero = is_zero && x[i] == 0 && r[i] == 0;
       has_nan = has_nan || std::isnan(ValueBesideInf(run, elements_[i]));
     }
     is_infinite_ = !is_finite_ && !has_nan;
-    // Of elements that cancel exactly, 1 / D is Inf, too.
-    has_divisor_ = is_finite_ && (run.rule.eps > 0 || (!is_zero && std::isfinite(slow_.NearestInverse(kF64))));
+    has_divisor_ = is_finite_ && slow_.HasDivisor();
   }
 
   static SlowGroup::FirstRung FirstOf(const Run& run) {
@@ -43,18 +42,24 @@ class ScalingGroup {
 
   // The elements divided by D are not NaN, Inf or 0 / 0.
   bool has_divisor() const { return has_divisor_; }
-  // (element / D)^2, rounded to f64. NaN if no divisor gives it a number; a finite element beside an Inf is 0.
+  // True for a finite element beside an Inf: divided by D it is 0.
+  bool MakesZero(const Element& element) const {
+    return is_infinite_ && std::isfinite(element.x) && std::isfinite(element.r);
+  }
+  // -1 or 1, or a 0 with the sign of the element.
+  double SignOf(const Element& element) const {
+    const int sign = slow_road::ExactValue(formula_, element).sign();
+    return sign != 0 ? sign : std::copysign(0.0, element.x + formula_.scale * element.r);
+  }
+  // (element / D)^2, rounded to f64. NaN if no divisor gives it a number.
   double TermOf(const Element& element) {
     if (has_divisor_) return slow_.NearestSquare(element);
-    const bool is_zero = is_infinite_ && std::isfinite(element.x) && std::isfinite(element.r);
-    return is_zero ? 0 : std::numeric_limits<double>::quiet_NaN();
+    return MakesZero(element) ? 0 : std::numeric_limits<double>::quiet_NaN();
   }
   const Element& operator[](int64_t i) const { return elements_[static_cast<size_t>(i)]; }
   SlowGroup& slow() { return slow_; }
 
  private:
-  static constexpr slow_road::Format kF64 = slow_road::FormatOf(DType::kF64);
-
   static Formula FormulaOf(const Run& run, int64_t size) {
     return {.statistic = Statistic::kMeanSquare,
             .rule = run.rule,
@@ -77,6 +82,7 @@ class ScalingGroup {
 
   std::vector<Element> elements_;
   const Read read_ = {&elements_};
+  const Formula formula_;
   SlowGroup slow_;
   bool is_finite_ = true, is_infinite_ = false, has_divisor_ = true;
 };
@@ -101,7 +107,7 @@ class NearestPowerNorm {
 
   void WriteElements() const {
     ForEachScalingGroup([&](int64_t begin, ScalingGroup& group) {
-      for (int64_t i = 0; i < size_ && group.has_divisor(); ++i) WriteElement(begin + i, group[i], &group.slow());
+      for (int64_t i = 0; i < size_; ++i) WriteElement(begin + i, i, &group);
     });
   }
 
@@ -170,19 +176,33 @@ class NearestPowerNorm {
     return affine;
   }
 
-  // Leaves y alone where IEEE arithmetic has decided it.
-  void WriteElement(int64_t index, const Element& element, SlowGroup* slow) const {
+  // Writes y of the element at `index`, which is element i of its group. Leaves y alone where IEEE arithmetic has
+  // decided it.
+  void WriteElement(int64_t index, int64_t i, ScalingGroup* group) const {
     const int64_t c = index % channels_;
     const double variance = variances_[static_cast<size_t>(c)];
-    if (!std::isfinite(variance) || !(variance + run_.rule.eps > 0)) return;
+    const Element& element = (*group)[i];
+    if (std::isnan(variance) || (!group->has_divisor() && !group->MakesZero(element))) return;
     const slow_road::Affine affine = AffineOf(c);
-    if (!std::isfinite(affine.weight.hi) || !std::isfinite(affine.bias)) return;
     const slow_road::Format format = slow_road::FormatOf(plan_.dtype);
-    slow_road::Affine scaled = plan_.cast_order == CastOrder::kCastThenAffine ? slow_road::Affine() : affine;
-    scaled.variance = variance;
-    double y = slow->Nearest(format, element, scaled);
-    if (plan_.cast_order == CastOrder::kCastThenAffine) y = slow_road::ApplyIn(format, y, affine);
+    double y = 0;
+    if (variance + run_.rule.eps == 0) {
+      y = slow_road::ApplyIn(format, (group->has_divisor() ? group->SignOf(element) : 0) / 0.0, affine);
+    } else if (!group->has_divisor() || std::isinf(variance)) {
+      y = slow_road::ApplyIn(format, std::copysign(0.0, group->SignOf(element)), affine);
+    } else {
+      y = Nearest(format, element, variance, affine, &group->slow());
+    }
     ConvertFromF64(&y, 1, plan_.dtype, static_cast<char*>(run_.y) + index * SizeOf(plan_.dtype));
+  }
+
+  double Nearest(const slow_road::Format& format, const Element& element, double variance,
+                 const slow_road::Affine& affine, SlowGroup* slow) const {
+    const bool casts_first = plan_.cast_order == CastOrder::kCastThenAffine;
+    slow_road::Affine scaled = casts_first ? slow_road::Affine() : affine;
+    scaled.variance = variance;
+    const double y = slow->Nearest(format, element, scaled);
+    return casts_first ? slow_road::ApplyIn(format, y, affine) : y;
   }
 
   const Run& run_;

@@ -9,7 +9,6 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
-#include "kernels/exact_sums/error_reason.h"
 #include "kernels/exact_sums/nearest_moments.h"
 
 namespace normd {
@@ -18,6 +17,8 @@ namespace {
 using slow_road::Dyadic;
 
 constexpr uint64_t kVersion = 1;
+constexpr ErrorReason kExactSumsReason = KernelReason("EXACT_SUMS_OUT_OF_RANGE");
+
 constexpr size_t kHeaderBytes = 8;
 constexpr uint64_t kNaNBit = uint64_t{1} << 61, kPositiveBit = uint64_t{1} << 62, kNegativeBit = uint64_t{1} << 63;
 

@@ -9,7 +9,6 @@
 
 #include "kernels/base/errors.h"
 #include "kernels/base/strings.h"
-#include "kernels/exact_sums/error_reason.h"
 
 namespace normd {
 namespace {
@@ -78,7 +77,7 @@ template <typename Range>
 absl::Status ExactSums<Range>::Merge(const ExactSums& other) {
   if (other.count_ > kMaxSummed - count_) {
     return OutOfRangeError("count", Concat(count_, " + ", other.count_), Concat("at most ", kMaxSummed, " together"),
-                           kExactSumsReason);
+                           KernelReason("EXACT_SUMS_OUT_OF_RANGE"));
   }
   count_ += other.count_;
   non_finite_.Include(other.non_finite_);

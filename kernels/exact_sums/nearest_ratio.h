@@ -4,14 +4,17 @@
 #define NORMD_KERNELS_EXACT_SUMS_NEAREST_RATIO_H_
 
 #include "kernels/slow_road/dyadic.h"
+#include "kernels/slow_road/format.h"
+#include "kernels/slow_road/quotient.h"
 
 namespace normd {
 
-// The f64 nearest to over / under, ties to even; +0 if `over` is 0, Inf if the ratio is beyond the largest f64.
-// REQUIRES: `under` is above 0.
+// slow_road::RoundQuotient in f64.
 //
 //   NearestRatio(Dyadic(1.0), Dyadic(3.0));  // 0x1.5555555555555p-2
-double NearestRatio(const slow_road::Dyadic& over, const slow_road::Dyadic& under);
+inline double NearestRatio(const slow_road::Dyadic& over, const slow_road::Dyadic& under) {
+  return slow_road::RoundQuotient(slow_road::FormatOf(DType::kF64), over, under);
+}
 
 }  // namespace normd
 

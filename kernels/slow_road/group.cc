@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/slow_road/quotient.h"
 #include "kernels/slow_road/whole_power.h"
 
 namespace normd::slow_road {
@@ -48,10 +49,10 @@ double WithSign(int64_t index, const Format& format, double sign) { return std::
 }  // namespace
 
 double ApplyIn(const Format& format, double n, const Affine& affine) {
-  if (!std::isfinite(n)) return n * affine.weight.hi + affine.bias;
+  if (!std::isfinite(n) || !std::isfinite(affine.weight.hi)) return n * affine.weight.hi + affine.bias;
   const Dyadic product = Dyadic(n) * (Dyadic(affine.weight.hi) + Dyadic(affine.weight.lo));
   const double scaled = RoundNumber(format, product, n * affine.weight.hi);
-  if (!std::isfinite(scaled)) return scaled + affine.bias;
+  if (!std::isfinite(scaled) || !std::isfinite(affine.bias)) return scaled + affine.bias;
   return RoundNumber(format, Dyadic(scaled) + Dyadic(affine.bias), scaled + affine.bias);
 }
 
@@ -174,7 +175,7 @@ SlowGroup::PairStatistics SlowGroup::SumPairs() const {
   const DoublePair divisor = PairDivisor(value);
   result.inverse = Reciprocal(divisor);
   result.mean_error *= result.inverse.hi;
-  // Products of numbers in these ranges have all their digits.
+  // Products of numbers in these ranges have all their digits. A statistic that is given is exact however small it is.
   const bool sums_in_range = formula_.is_given || result.is_equal || (value.hi >= 0x1p-900 && value.hi <= 0x1p+960);
   const bool divisor_in_range = divisor.hi >= 0x1p-480 && divisor.hi <= 0x1p+480;
   result.usable = sums_in_range && divisor_in_range && std::abs(result.mean.hi) <= 0x1p+480;
@@ -242,12 +243,8 @@ Divisor SlowGroup::WithVariance(double variance) {
 
 double SlowGroup::NearestExactly(const Format& format, const Element& element, const Affine& affine) {
   const ExactStatistics& s = Exact();
-  if (!s.divisor.has_value()) {
-    return formula_.rule.zero_norm_gives_zero ? std::copysign(0.0, element.x + formula_.scale * element.r)
-                                              : std::numeric_limits<double>::quiet_NaN();
-  }
-  const Dyadic value = ExactValue(formula_, element);
-  const Dyadic centred = formula_.centred() ? s.count.Value() * value - s.sum.Value() : value;
+  if (!s.divisor.has_value()) return InIeee(element, affine);
+  const Dyadic centred = CentredExactly(element);
   const Dyadic product = centred * (Dyadic(affine.weight.hi) + Dyadic(affine.weight.lo));
   const Dyadic bias(affine.bias);
   if (product.sign() == 0 && bias.sign() != 0) return RoundNumber(format, bias, 0);
@@ -260,11 +257,26 @@ double SlowGroup::NearestExactly(const Format& format, const Element& element, c
   if (rounded.is_tie) ++rungs_.ties;
   if (rounded.sign != 0) return WithSign(rounded.index, format, rounded.sign);
   if (bias.sign() != 0) return 0;  // w * n = -b
-  // A zero: +0 for an element that equals the mean, the sign of the element where nothing is subtracted.
-  const double n = centred.sign() != 0  ? centred.sign()
-                   : formula_.centred() ? 0.0
-                                        : element.x + formula_.scale * element.r;
+  const double n = centred.sign() != 0 ? centred.sign() : ZeroOf(element);
   return std::copysign(0.0, n) * std::copysign(1.0, affine.weight.hi) + affine.bias;
+}
+
+Dyadic SlowGroup::CentredExactly(const Element& element) {
+  const Dyadic value = ExactValue(formula_, element);
+  return formula_.centred() ? Exact().count.Value() * value - Exact().sum.Value() : value;
+}
+
+// +0 for an element that equals the mean, the sign of the element where nothing is subtracted.
+double SlowGroup::ZeroOf(const Element& element) const {
+  return formula_.centred() ? 0.0 : std::copysign(0.0, element.x + formula_.scale * element.r);
+}
+
+double SlowGroup::InIeee(const Element& element, const Affine& affine) {
+  if (std::isnan(affine.weight.hi) || std::isnan(affine.bias)) return std::numeric_limits<double>::quiet_NaN();
+  const int sign = CentredExactly(element).sign();
+  double n = sign != 0 ? sign : ZeroOf(element);
+  if (!Exact().divisor.has_value() && !formula_.rule.zero_norm_gives_zero) n /= 0.0;
+  return n * affine.weight.hi + affine.bias;
 }
 
 std::optional<double> SlowGroup::DecideStatistic(const Format& format, DoublePair value, double error) {
@@ -272,6 +284,11 @@ std::optional<double> SlowGroup::DecideStatistic(const Format& format, DoublePai
   const std::optional<int64_t> index = Decide(format, {value, error});
   if (!index.has_value() || (*index == 0 && std::abs(value.hi) <= error)) return std::nullopt;
   return WithSign(*index, format, Sign(value.hi));
+}
+
+bool SlowGroup::HasDivisor() {
+  if (formula_.rule.eps > 0 || (first_ == FirstRung::kPairs && Pairs().usable)) return true;
+  return Exact().divisor.has_value();
 }
 
 double SlowGroup::NearestMean(const Format& format) {
@@ -308,6 +325,7 @@ double SlowGroup::NearestM2() {
 }
 
 double SlowGroup::Nearest(const Format& format, const Element& element, const Affine& affine) {
+  if (!std::isfinite(affine.weight.hi) || !std::isfinite(affine.bias)) return InIeee(element, affine);
   if (first_ == FirstRung::kPairs) {
     ++rungs_.pairs;
     const Approximation approximation = Approximate(element, affine);

@@ -62,9 +62,12 @@ class SlowGroup {
 
   // The value of `format` nearest to y = (element - mean) / D * w + b, ties to even. Zeros have the sign that IEEE
   // arithmetic gives them in that formula, except that the difference of an element that equals the mean is +0.
-  // Overflow gives Inf. NaN if D is 0. REQUIRES: the element, w and b are finite.
+  // Overflow gives Inf. Where D is 0, or w or b is not finite, IEEE arithmetic says what n, which has the sign of
+  // element - mean, makes of them. REQUIRES: the element is finite.
   double Nearest(const Format& format, const Element& element, const Affine& affine);
 
+  // D is not 0.
+  bool HasDivisor();
   // The values nearest to the mean (0 where none is subtracted), to 1 / D (Inf if D is 0), and, in f64, to the sum of
   // squares about the mean, about 0, or the norm.
   double NearestMean(const Format& format);
@@ -107,6 +110,12 @@ class SlowGroup {
   static std::optional<int64_t> Decide(const Format& format, const Approximation& approximation);
   // The same of a statistic, with its sign; nothing where pairs do not decide it.
   std::optional<double> DecideStatistic(const Format& format, DoublePair value, double error);
+  // count * element - sum, or the element where nothing is subtracted.
+  Dyadic CentredExactly(const Element& element);
+  // The n of an element that is 0 then.
+  double ZeroOf(const Element& element) const;
+  // n * w + b where that is a zero, Inf or NaN whatever the magnitude of n is.
+  double InIeee(const Element& element, const Affine& affine);
   double NearestExactly(const Format& format, const Element& element, const Affine& affine);
   // The divisor of an element whose channel has a variance of its own, times the group's. REQUIRES: neither is 0.
   Divisor WithVariance(double variance);

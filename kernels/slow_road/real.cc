@@ -27,8 +27,10 @@ class Rounding {
   Rounded Find() {
     Approximation number = Approximate();
     int64_t index = IndexBelow(number);
-    // Half an ulp must be large beside the error, so that one middle alone is in question.
-    if (number.y.sign() == 0 || number.error > format_.HalfStep(std::min(index, format_.Infinity() - 1)) - 4) {
+    // The number must be larger than its error, so that its sign is known, and half an ulp must be large beside the
+    // error, so that one middle alone is in question.
+    const bool shows_sign = number.y.sign() != 0 && number.y.top() > number.error + 1;
+    if (!shows_sign || number.error > format_.HalfStep(std::min(index, format_.Infinity() - 1)) - 4) {
       number = ApproximateCancelling();
       index = IndexBelow(number);
     }
@@ -141,12 +143,6 @@ double RoundNumber(const Format& format, const Dyadic& number, double zero) {
     if (side > 0 || (side == 0 && index % 2 != 0)) ++index;
   }
   return std::copysign(format.Value(index), number.sign());
-}
-
-double RoundQuotient(const Format& format, const Dyadic& numerator, const Dyadic& denominator) {
-  ExactWork work;
-  const Rounded rounded = RoundToNearest(format, numerator, Divisor(denominator), Dyadic(), &work);
-  return rounded.sign == 0 ? 0.0 : std::copysign(format.Value(rounded.index), rounded.sign);
 }
 
 }  // namespace normd::slow_road

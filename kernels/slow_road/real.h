@@ -65,8 +65,6 @@ struct ExactWork {
 Rounded RoundToNearest(const Format& format, const Dyadic& a, const Divisor& divisor, const Dyadic& b, ExactWork* work);
 // The value nearest to `number`, with its sign; `zero` if the number is 0.
 double RoundNumber(const Format& format, const Dyadic& number, double zero);
-// The value nearest to numerator / denominator; 0 if that is 0. REQUIRES: denominator > 0.
-double RoundQuotient(const Format& format, const Dyadic& numerator, const Dyadic& denominator);
 
 }  // namespace normd::slow_road
 

@@ -1,5 +1,6 @@
 // Whole rows to the nearest value (NormaliseRowsToNearest): each row has the bytes that the slow road gives it, on each
-// instruction set, in place, streamed and at any address. Rows at the middles show that the bounds are needed.
+// instruction set, in place, streamed and at any address; some of these are compared with the exact oracle, which
+// shares no code with either. Rows at the middles show that the bounds are needed.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include "tests/kernels/call.h"
 #include "tests/support/boundary_rows.h"
 #include "tests/support/constants.h"
+#include "tests/support/judge_nearest.h"
 #include "tests/support/random.h"
 #include "tests/support/run_case.h"
 
@@ -44,6 +46,12 @@ std::string YInPlace(Backend& backend, const cases::Call& call) {
   job.x = job.y = both.data();
   EXPECT_TRUE(RunJobs(backend, {job}).ok());
   return both;
+}
+
+// "" or the first element of y that is not what the exact oracle says.
+std::string NotNearest(const cases::Call& call, const std::string& y) {
+  return normd::NotNearest(OracleType(call.c.dtype), y,
+                           oracle::Nearest(OracleSpec(call.c), OracleInput(call.c, call.data)).y);
 }
 
 // Rows of many kinds: usual, tiny, large, far from 0, equal, zeros, whole numbers; with zeros of both signs, and with
@@ -98,6 +106,9 @@ TEST_P(NearestRowsTest, HaveTheBytesOfTheSlowRoad) {
     for (const NormSpec& spec : specs) {
       for (const cases::Call& call : CallsOf(spec, GetParam(), n)) {
         const std::string want = YOf(*slow, call);
+        if (n < 100) {
+          EXPECT_EQ(NotNearest(call, want), "") << call.c.Name();
+        }
         for (const CpuTarget& target : SupportedCpuTargets()) {
           ForceCpuTargetForTest(target.id);
           const std::string where = Concat(call.c.Name(), " on ", std::string(target.name));
@@ -166,6 +177,9 @@ TEST_P(NearestRowsTest, AreDecidedAtTheMiddles) {
     for (int row = 0; row < 256; ++row) {
       const cases::Call call = RowAtMiddles(centred, GetParam(), 512, &random);
       const std::string want = YOf(*slow, call);
+      if (row < 4) {
+        ASSERT_EQ(NotNearest(call, want), "") << "row " << row;
+      }
       ASSERT_TRUE(YOf(*usual, call) == want) << "row " << row;
       wrong_rows += YOf(*canary, call) == want ? 0 : 1;
     }
@@ -183,6 +197,10 @@ TEST(NearestPairsTest, AreDecidedAtTheMiddles) {
     const bool in_pairs = row.c.dtype == DType::kF32 && row.c.spec.method() == Method::kRmsNorm && !row.c.bias;
     if (!in_pairs) continue;
     const std::string want = RunCase(*slow, row.c, row.data)->y;
+    EXPECT_EQ(
+        normd::NotNearest(oracle::Type::kF32, want, oracle::Nearest(OracleSpec(row.c), OracleInput(row.c, row.data)).y),
+        "")
+        << row.Name();
     EXPECT_TRUE(RunCase(*usual, row.c, row.data)->y == want) << row.Name();
     wrong_rows += RunCase(*canary, row.c, row.data)->y == want ? 0 : 1;
   }

@@ -74,6 +74,14 @@ TEST(NearestTest, PowerNormRoundsTheTermsOfItsDivisorOnce) {
   EXPECT_EQ(result.y[0], Encode(Type::kF64, 1));
 }
 
+// Of v all terms are 0: one beside an Inf, and one too small for f64. So 7, which is 0 beside the Inf, is 0 / 0.
+TEST(NearestTest, PowerNormDividesByTheRoundedTerms) {
+  const Spec spec = {.method = Method::kPower, .eps = 0.0};
+  const Bits y = Nearest(spec, {.type = Type::kF64, .shape = {2, 2}, .x = {kInf, 7, 1e200, 1e-200}}).y;
+  EXPECT_TRUE(IsNan(Decode(Type::kF64, y[1])));
+  EXPECT_EQ(y[3], Encode(Type::kF64, kInf));
+}
+
 // ---- Ties ----
 
 TEST(NearestTest, TiesGoToTheEvenNeighbour) {
@@ -110,6 +118,19 @@ TEST(NearestTest, NothingIsTooSmallToDecide) {
   EXPECT_EQ(Nearest(spec, input).y[0], one) << "2^-1074 below it";
 }
 
+// Steps towards the number double, and would leave the range of the numbers' order.
+TEST(NearestTest, FindsNumbersFarFromTheirEstimates) {
+  for (const Type type : {Type::kF32, Type::kF64}) {
+    for (const double v : {1.0, -1.0, 1e30, -1e30, 0x1p-149}) {
+      for (const double estimate : {kInf, -kInf, 1e38, -1e38, 0.0, kNan}) {
+        const Divisor one = {.r = Dyadic(1), .q = {}};
+        const Real real = {.a = {}, .divisor = &one, .b = Dyadic(v)};
+        EXPECT_EQ(RoundToNearest(type, real, estimate).bits, Encode(type, v)) << v << " from " << estimate;
+      }
+    }
+  }
+}
+
 TEST(NearestTest, SignsOfZeros) {
   const Wide minus_zero = -Wide(0);
   const auto zero = [](bool negative) { return negative ? uint64_t{1} << 31 : 0; };
@@ -121,6 +142,12 @@ TEST(NearestTest, SignsOfZeros) {
   const Spec layer = {.method = Method::kLayer, .axes = {0}};
   EXPECT_EQ(Nearest(layer, {.shape = {3}, .x = {-1, minus_zero, 1}}).y[1], zero(false)) << "an element at the mean";
   EXPECT_EQ(LinearOf(Type::kF32, 2, 1, -2), zero(false)) << "cancellation";
+  EXPECT_EQ(Nearest(rms, {.shape = {2}, .x = {1, 1}, .weight = {minus_zero, 1}}).y[0], zero(true)) << "a weight of -0";
+  EXPECT_EQ(Nearest({.method = Method::kRms, .weight_offset = 1}, {.shape = {2}, .x = {1, 1}, .weight = {-1, 1}}).y[0],
+            zero(false))
+      << "-1 + 1";
+  EXPECT_EQ(Nearest(rms, {.shape = {2}, .x = {1, kInf}, .weight = {minus_zero, 1}}).y[0], zero(true))
+      << "beside an Inf";
 }
 
 TEST(NearestTest, NanAndInfinityFollowTheFormula) {

@@ -115,17 +115,20 @@ struct Form {
 };
 
 constexpr int64_t kParameters = 120;
+// The elements of a channel that has its own in one piece: more than a vector kernel looks at in one step, so that the
+// one next to a middle has steps without any beside it.
+constexpr int64_t kRun = 70;
 
 // Several elements to a parameter, because not every element has a weight that is near enough. The two layouts of
 // BatchNorm are the two patterns of kernels.
 const Form kForms[] = {{Method::kLayerNorm, {4, kParameters}},
                        {Method::kRmsNorm, {4, kParameters}},
-                       {Method::kBatchNorm, {5, kParameters, 7}, Layout::kChannelsFirst},
+                       {Method::kBatchNorm, {1, kParameters, kRun}, Layout::kChannelsFirst},
                        {Method::kBatchNorm, {35, kParameters}, Layout::kChannelsLast}};
 // Those whose groups, masks, tails or second divisor are of another kind. PowerNorm's v is given.
-const Form kOtherForms[] = {{Method::kGroupNorm, {4, kParameters, 5}, Layout::kChannelsFirst, 8},
+const Form kOtherForms[] = {{Method::kGroupNorm, {1, kParameters, kRun}, Layout::kChannelsFirst, 8},
                             {Method::kGroupNorm, {3, 7, kParameters}, Layout::kChannelsLast, 8},
-                            {Method::kInstanceNorm, {2, kParameters, 11}, Layout::kChannelsFirst},
+                            {Method::kInstanceNorm, {1, kParameters, kRun}, Layout::kChannelsFirst},
                             {Method::kInstanceNorm, {2, 11, kParameters}, Layout::kChannelsLast},
                             {Method::kBatchNorm, {4, kParameters, 7}, Layout::kChannelsFirst, 1, true},
                             {Method::kBatchNorm, {32, kParameters}, Layout::kChannelsLast, 1, true},

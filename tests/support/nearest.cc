@@ -46,7 +46,7 @@ class Calculation {
 };
 
 Wide Calculation::WeightOf(size_t i) const {
-  return has_weight_ ? input_.weight[groups_.ParameterOf(i)] + Wide(spec_.weight_offset) : Wide(1);
+  return has_weight_ ? WithOffset(input_.weight[groups_.ParameterOf(i)], spec_) : Wide(1);
 }
 
 Dyadic Calculation::ExactWeightOf(size_t i) const {
@@ -100,6 +100,8 @@ uint64_t Calculation::AtOnce(size_t i, Real n) {
 
 uint64_t Calculation::Element(size_t i) {
   const Type type = input_.type;
+  // PowerNorm beside an Inf divides 0 or NaN by a v of 0, of which 113 bits may have something left.
+  if (!groups_.HasFiniteStatistics(i) && groups_.HasZeroDivisor(i)) return InIeee(i, Wide(0) / Wide(0));
   if (!groups_.HasFiniteStatistics(i)) {  // 113 bits are enough for NaN, Inf, and 0 * w + b
     return spec_.cast_then_affine ? StepByStep(i, Round(type, approximate_.y[i])) : Encode(type, approximate_.y[i]);
   }

@@ -152,6 +152,10 @@ Wide LpNormOf(const std::vector<Wide>& x, double p) {
   return largest * Exp2(Log2(sum) / p);
 }
 
+Wide WithOffset(Wide weight, const Spec& spec) {
+  return spec.weight_offset == 0 ? weight : weight + Wide(spec.weight_offset);
+}
+
 Result Compute(const Spec& spec, const Input& input) {
   const Geometry geometry(spec, input);
   Result result;
@@ -185,7 +189,7 @@ Result Compute(const Spec& spec, const Input& input) {
     const Wide difference = h[i] - result.groups[group].mean - result.groups[group].mean_rest;
     const Wide numerator = HasMean(spec.method) && difference == 0 ? Wide(0) : difference;
     const Wide normalised = zero_norm ? Wide(0) : numerator / divisors[group];
-    Wide w = input.weight.empty() ? Wide(1) : input.weight[parameter] + spec.weight_offset;
+    Wide w = input.weight.empty() ? Wide(1) : WithOffset(input.weight[parameter], spec);
     if (spec.cast_then_affine) w = Round(Type::kF64, w);  // the wide type in which the offset is added
     const Wide b = input.bias.empty() ? Wide(0) : input.bias[parameter];
     Wide y = normalised;

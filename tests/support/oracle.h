@@ -72,6 +72,9 @@ int64_t PartialLength(double p, int64_t d, bool floor);
 // (sum |x|^p)^(1/p), infinity: the largest |x|. 0 of nothing; NaN where there is one, else Inf where there is one.
 Wide LpNormOf(const std::vector<Wide>& x, double p);
 
+// weight + weight_offset. An offset of 0 leaves -0 as it is.
+Wide WithOffset(Wide weight, const Spec& spec);
+
 // REQUIRES: a valid spec for the shape (the oracle refuses nothing) and tensors of the right lengths.
 Result Compute(const Spec& spec, const Input& input);
 

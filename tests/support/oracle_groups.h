@@ -41,6 +41,11 @@ class ExactGroups {
   Wide ValueOf(size_t i) const { return values_[i]; }
   // Whether the statistics that normalise element i are finite.
   bool HasFiniteStatistics(size_t i) const;
+  // Whether the statistics of its group are finite and their divisor is exactly 0. PowerNorm: that of v.
+  bool HasZeroDivisor(size_t i) const {
+    const ExactGroup& group = groups_[places_[i].group];
+    return group.is_finite && group.divisor.IsZero();
+  }
   // Element i before w and b. `own` is room for a divisor of its own. REQUIRES: finite statistics and a finite value.
   Real Normalised(size_t i, Divisor& own) const;
 

@@ -21,28 +21,30 @@ Dyadic MiddleAfter(Type type, int64_t order) {
 }
 
 // The least order whose middle to the next is at least the number, found from `start` by steps that double and then by
-// bisection. `side(k)` is the sign of the number less the middle after k.
+// bisection. `side(k)` is the sign of the number less the middle after k. A step may be longer than an int64_t counts.
 template <typename Side>
 int64_t FirstNotBelow(int64_t start, int64_t last, Side side) {
   const auto reached = [&](int64_t k) { return k >= last || side(k) <= 0; };
-  int64_t low = start, high = start, step = 1;  // in the end `low` is not reached, `high` is
+  using Long = __int128;
+  int64_t low = start, high = start;  // in the end `low` is not reached, `high` is
+  Long step = 1;
   if (reached(start)) {
     do {
-      low = std::max(-last - 1, high - step);
+      low = static_cast<int64_t>(std::max(Long{-last - 1}, high - step));
       if (low < -last || !reached(low)) break;
       high = low;
       step *= 2;
     } while (true);
   } else {
     do {
-      high = std::min(last, low + step);
+      high = static_cast<int64_t>(std::min(Long{last}, low + step));
       if (reached(high)) break;
       low = high;
       step *= 2;
     } while (true);
   }
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
+  while (Long{high} - low > 1) {
+    const auto middle = static_cast<int64_t>(low + (Long{high} - low) / 2);
     (reached(middle) ? high : low) = middle;
   }
   return high;

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "gtest/gtest.h"
+#include "kernels/slow_road/quotient.h"
 #include "tests/support/random.h"
 
 namespace normd::slow_road {
@@ -153,6 +154,32 @@ TEST(RealTest, RoundsNumbersAndQuotients) {
   EXPECT_TRUE(std::signbit(RoundNumber(f32, Dyadic(), -0.0)));
   EXPECT_EQ(RoundQuotient(FormatOf(DType::kF64), Dyadic(-1.0), Dyadic(3.0)), -1.0 / 3);
   EXPECT_EQ(RoundQuotient(f32, Dyadic(), Dyadic(3.0)), 0);
+  EXPECT_EQ(RoundQuotient(f32, Dyadic(0x1.ffffffp+127), Dyadic(1.0)), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(RoundQuotient(f32, Dyadic(0x1.fffffefp+127), Dyadic(1.0)), 0x1.fffffep+127);
+  EXPECT_EQ(RoundQuotient(f32, Dyadic(0x1p-150), Dyadic(1.0)), 0);
+  EXPECT_EQ(RoundQuotient(f32, Dyadic(0x3p-150), Dyadic(2.0)), 0x1p-149);
+}
+
+// A quotient is a number a / D, whose rounding knows nothing of quotients.
+TEST(RealTest, RoundsQuotientsAsNumbers) {
+  Random random(TestSeed());
+  ExactWork work;
+  int64_t ties = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const Format format = FormatOf(kAllDTypes[static_cast<size_t>(random.Below(4))]);
+    Dyadic under = AnyNumber(random, 40).Magnitude();
+    if (under.sign() == 0) under = Dyadic(3.0);
+    const int64_t index = random.Below(format.Infinity());
+    // Any number, a middle, or what is next to one.
+    Dyadic over = AnyNumber(random, format.bits == 53 ? 900 : 100);
+    if (i % 2 == 0) over = format.Middle(index) * under;
+    if (i % 4 == 0) over = over + Dyadic(random.Below(2) == 0 ? 0x1p-1000 : -0x1p-1000) * under;
+    const Rounded rounded = RoundToNearest(format, over, Divisor(under), Dyadic(), &work);
+    ties += rounded.is_tie ? 1 : 0;
+    ASSERT_EQ(RoundQuotient(format, over, under),
+              rounded.sign == 0 ? 0 : std::copysign(format.Value(rounded.index), rounded.sign));
+  }
+  EXPECT_GT(ties, 4'000);
 }
 
 }  // namespace

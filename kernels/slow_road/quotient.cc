@@ -1,23 +1,22 @@
-#include "kernels/exact_sums/nearest_ratio.h"
+#include "kernels/slow_road/quotient.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
-namespace normd {
+namespace normd::slow_road {
 namespace {
 
-using slow_road::Dyadic;
-
-// The 64 leading bits of a magnitude: leading * 2^exponent <= magnitude < (leading + 1) * 2^exponent.
-struct Leading {
+// The 64 leading bits of a magnitude: bits * 2^exponent <= magnitude < (bits + 1) * 2^exponent.
+struct LeadingBits {
   uint64_t bits;  // the highest one is set
   int64_t exponent;
 };
 
 // REQUIRES: `number` is not 0.
-Leading LeadingOf(const Dyadic& number) {
+LeadingBits LeadingBitsOf(const Dyadic& number) {
   const int top = number.size() - 1;
   const int zeros = std::countl_zero(number.word(top));
   uint64_t bits = number.word(top) << zeros;
@@ -26,23 +25,24 @@ Leading LeadingOf(const Dyadic& number) {
 }
 
 // quotient * 2^exponent is within kQuotientError * 2^exponent of over / under, and `bits` has its highest one set.
-Leading Quotient(const Leading& over, const Leading& under) {
+LeadingBits Quotient(const LeadingBits& over, const LeadingBits& under) {
   const int up = over.bits >= under.bits ? 63 : 64;
   const unsigned __int128 shifted = static_cast<unsigned __int128>(over.bits) << up;
   return {static_cast<uint64_t>(shifted / under.bits), over.exponent - under.exponent - up};
 }
-// One for the division; the bits that Leading leaves out are up to 2^-63 of over and of under, 2 units each.
+// One for the division; the bits that LeadingBits leaves out are up to 2^-63 of over and of under, 2 units each.
 constexpr uint64_t kQuotientError = 8;
 
 }  // namespace
 
-double NearestRatio(const Dyadic& over, const Dyadic& under) {
+double RoundQuotient(const Format& format, const Dyadic& over, const Dyadic& under) {
   if (over.sign() == 0) return 0;
-  const Leading quotient = Quotient(LeadingOf(over), LeadingOf(under));
-  // The f64 below is kept * 2^step: 11 bits of the quotient do not fit, and more where it is subnormal.
-  const int64_t step = std::max<int64_t>(quotient.exponent + 11, -1074);
+  const LeadingBits quotient = Quotient(LeadingBitsOf(over), LeadingBitsOf(under));
+  // The value below is kept * 2^step. The bits of the quotient that do not fit are dropped, more of them where the
+  // value is subnormal.
+  const int64_t step = std::max<int64_t>(quotient.exponent + 64 - format.bits, format.HalfStep(0) + 1);
   const int64_t dropped = step - quotient.exponent;
-  if (dropped > 66) return std::copysign(0.0, over.sign());  // less than a quarter of the least f64
+  if (dropped > 66) return std::copysign(0.0, over.sign());  // less than a quarter of the least value
   const uint64_t kept = dropped < 64 ? quotient.bits >> dropped : 0;
   const unsigned __int128 half = static_cast<unsigned __int128>(1) << (dropped - 1);
   const unsigned __int128 rest = quotient.bits - (static_cast<unsigned __int128>(kept) << dropped);
@@ -53,7 +53,9 @@ double NearestRatio(const Dyadic& over, const Dyadic& under) {
     beyond_middle = Compare(over.Magnitude(), middle * under);
   }
   const bool up = beyond_middle > 0 || (beyond_middle == 0 && kept % 2 != 0);
-  return std::copysign(std::ldexp(static_cast<double>(kept + (up ? 1 : 0)), static_cast<int>(step)), over.sign());
+  const double value = std::ldexp(static_cast<double>(kept + (up ? 1 : 0)), static_cast<int>(step));
+  const bool overflows = value >= std::ldexp(2.0, format.max_exponent);
+  return std::copysign(overflows ? std::numeric_limits<double>::infinity() : value, over.sign());
 }
 
-}  // namespace normd
+}  // namespace normd::slow_road
