@@ -48,6 +48,7 @@ class Variant:
     eps: float
     cast_order: str
     weight_offset: float
+    rounds_weight: bool  # 1 + weight is rounded to the type of x before the product
     residual_rounding: str
     axes: Optional[Tuple[int, ...]]  # None: those of the spec
 
@@ -62,6 +63,8 @@ class Variant:
             words.append(f"eps {self.eps:g} {_MODE_WORDS[self.eps_mode]}")
         if self.weight_offset != specified.weight_offset:
             words.append("1 added to the weight" if self.weight_offset else "nothing added to the weight")
+        if self.rounds_weight:
+            words.append("1 + weight rounded before the product")
         if self.residual_rounding != specified.residual_rounding:
             words.append(
                 f"the residual sum {'kept wide' if self.residual_rounding == 'keep_wide' else 'rounded first'}"
@@ -188,6 +191,7 @@ def _specified(given: Arguments) -> Optional[Variant]:
         eps=spec.eps_for(given.x.format.digits == 53),
         cast_order=getattr(spec, "cast_order") or "affine_then_cast",
         weight_offset=getattr(spec, "weight_offset"),
+        rounds_weight=False,
         residual_rounding=given.residual_rounding,
         axes=None,
     )
@@ -225,9 +229,9 @@ class _Search:
                 if eps == 0 and mode != "inside_sqrt" and self._specified.eps_mode != mode:
                     continue  # the same as inside_sqrt
                 n = _normalised(found, statistic, mode, eps)
-                for order, offset in itertools.product(self._orders(), self._offsets()):
-                    variant = Variant(statistic, mode, eps, order, offset, rounding, axes)
-                    yield variant, self._apply(n, order, offset)
+                for order, (offset, rounds) in itertools.product(self._orders(), self._offsets()):
+                    variant = Variant(statistic, mode, eps, order, offset, rounds, rounding, axes)
+                    yield variant, self._apply(n, variant)
 
     def _eps(self) -> Tuple[float, ...]:
         return tuple(dict.fromkeys((self._specified.eps, *USUAL_EPS)))
@@ -237,8 +241,11 @@ class _Search:
             return (self._specified.cast_order,)
         return ("affine_then_cast", "cast_then_affine")
 
-    def _offsets(self) -> Tuple[float, ...]:
-        return (self._specified.weight_offset,) if self._weight is None else (0.0, 1.0)
+    def _offsets(self) -> Tuple[Tuple[float, bool], ...]:
+        """What is added to the weight, and whether the sum is rounded."""
+        if self._weight is None:
+            return ((self._specified.weight_offset, False),)
+        return (0.0, False), (1.0, False), (1.0, True)
 
     def _residual_roundings(self) -> Tuple[str, ...]:
         return (self._specified.residual_rounding,) if self._given.residual is None else ("round_first", "keep_wide")
@@ -284,18 +291,18 @@ class _Search:
             h.reshape(-1)[sample], mean[place], variance[place], mean_square[place], narrow[place], counted.shape[1]
         )
 
-    def _apply(self, n: Array, order: str, offset: float) -> Array:
+    def _apply(self, n: Array, variant: Variant) -> Array:
         """The words of n * (weight + offset) + bias."""
         format_ = self._given.x.format
-        casts = order == "cast_then_affine"
+        casts = variant.cast_order == "cast_then_affine"
 
-        def cast(values: Array) -> Array:
-            return format_.widen(format_.round(values)) if casts else values
+        def cast(values: Array, is_cast: bool = casts) -> Array:
+            return format_.widen(format_.round(values)) if is_cast else values
 
         with np.errstate(all="ignore"):
             y = cast(n)
             if self._weight is not None:
-                y = cast(y * (self._weight + offset))
+                y = cast(y * cast(self._weight + variant.weight_offset, variant.rounds_weight))
             if self._bias is not None:
                 y = y + self._bias
         return format_.round(y)
