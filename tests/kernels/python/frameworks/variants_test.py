@@ -1,0 +1,108 @@
+"""Known implementations, unmodified, on the CPU: the spec that kernels/python/README.md names for each is what fits.
+
+In float16 and bfloat16, where a kernel that calculates in float32 gives next to all of its variant's values. Liger's
+kernels run in Triton's interpreter, which cuts bfloat16 off instead of rounding it; oneDNN has no float16 here.
+"""
+
+import importlib
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import normd_golden as g
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+N, EPS = 512, 1e-6
+CAST = "cast_then_affine"
+LLAMA, GEMMA = g.RMSNorm(eps=EPS, cast_order=CAST), g.RMSNorm(eps=EPS, weight_offset=1)
+LAYER = g.LayerNorm(N, eps=EPS)
+F16, BF16 = torch.float16, torch.bfloat16
+
+
+def of_transformers(model, name):
+    """A module of transformers with x and weight as its own."""
+
+    def run(x, weight, bias):
+        found = importlib.import_module(f"transformers.models.{model}.modeling_{model}")
+        module = getattr(found, name)(N, eps=EPS).to(x.dtype)
+        with torch.no_grad():
+            module.weight.copy_(weight)
+            return module(x)
+
+    return run
+
+
+def of_liger(offset, casting_mode):
+    def run(x, weight, bias):
+        import triton_kernels
+
+        return triton_kernels.liger_rms_norm(x, weight, EPS, offset, casting_mode)
+
+    return run
+
+
+def liger_layer_norm(x, weight, bias):
+    import triton_kernels
+
+    return triton_kernels.liger_layer_norm(x, weight, bias, EPS)
+
+
+def onednn_layer_norm(x, weight, bias):
+    import onednn
+
+    words = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    y = onednn.layer_norm(words, weight.float().numpy(), bias.float().numpy(), EPS)
+    return torch.from_numpy(y.view(np.int16)).view(torch.bfloat16)
+
+
+def onednn_batch_norm(x, weight, bias):
+    """By way of torch, which asks oneDNN for it and takes images alone."""
+    images, running = x[..., None, None].to_mkldnn(), (torch.zeros(N), torch.ones(N))
+    y = torch.nn.functional.batch_norm(images, *running, weight.float(), bias.float(), training=True, eps=EPS)
+    return y.to_dense(x.dtype).reshape(x.shape)
+
+
+# name, the spec of the page, how it is called, types
+IMPLEMENTATIONS = [
+    *((f"transformers {name}", LLAMA, of_transformers(model, name), (F16, BF16)) for model, name in (
+        ("llama", "LlamaRMSNorm"), ("mistral", "MistralRMSNorm"), ("qwen2", "Qwen2RMSNorm"), ("t5", "T5LayerNorm"))),
+    *((f"transformers {name}", GEMMA, of_transformers(model, name), (F16, BF16)) for model, name in (
+        ("gemma", "GemmaRMSNorm"), ("gemma2", "Gemma2RMSNorm"), ("gemma3", "Gemma3RMSNorm"))),
+    ("Liger rms_norm, llama", LLAMA, of_liger(0.0, "llama"), (F16,)),
+    ("Liger rms_norm, gemma", GEMMA, of_liger(1.0, "gemma"), (F16,)),
+    ("Liger layer_norm", LAYER, liger_layer_norm, (F16,)),
+    ("torch layer_norm", LAYER, lambda x, w, b: torch.nn.functional.layer_norm(x, (N,), w, b, EPS), (F16, BF16)),
+    ("torch rms_norm", g.RMSNorm(eps=EPS), lambda x, w, b: torch.nn.functional.rms_norm(x, (N,), w, EPS), (F16, BF16)),
+    ("oneDNN LayerNormalization", LAYER, onednn_layer_norm, (BF16,)),
+    ("oneDNN BatchNormalization", g.BatchNorm(eps=EPS), onednn_batch_norm, (BF16,)),
+]  # fmt: skip
+
+
+def normal(seed, shape, dtype, around=0.0, scale=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    return (around + scale * torch.randn(shape, generator=generator)).to(dtype)
+
+
+def inputs(spec, dtype):
+    """x, weight and bias; the weight is around 1 with what is added to it, and RMSNorm has no bias."""
+    weight = normal(2, N, dtype, around=1 - spec.weight_offset, scale=0.2)
+    return normal(1, (64, N), dtype), weight, None if isinstance(spec, g.RMSNorm) else normal(3, N, dtype)
+
+
+@pytest.mark.parametrize("name, spec, call, dtype", [
+    pytest.param(name, spec, call, dtype, id=f"{name}-{dtype}")
+    for name, spec, call, dtypes in IMPLEMENTATIONS for dtype in dtypes
+])  # fmt: skip
+def test_the_spec_of_the_page_fits(name, spec, call, dtype, record_property):
+    x, weight, bias = inputs(spec, dtype)
+    best = g.check(call(x, weight, bias), spec, x, weight, bias).variants[0]
+    record_property("variant", f"{name} {str(dtype)[6:]}: {spec} {100 * best.nearest:.4g} %")
+    assert best.differences == ()
+    assert best.nearest > 0.999
+
+
+def test_liger_without_casts_rounds_on_the_way():
+    x, weight, _ = inputs(g.RMSNorm(), F16)
+    report = g.check(of_liger(0.0, "none")(x, weight, None), g.RMSNorm(eps=EPS), x, weight)
+    assert "rounds to float16 on the way" in report.variant
