@@ -72,6 +72,102 @@ def test_the_value_is_known_to_a_hundred_bits():
     assert np.abs(value.low).max() > 0
 
 
+def judge(value):
+    """A list of the 300-bit numbers of an array."""
+    return [JUDGE.mpf(float(one)) for one in np.ravel(value)]
+
+
+def power_norm(x, weight, bias, phi):
+    """PowerNorm with one group of channels and given phi, which is the float64 that the formula has."""
+    for row in x:
+        root = JUDGE.sqrt(sum(one**2 for one in judge(row)) / len(row) + JUDGE.mpf(1e-5))
+        for one, w, b, v in zip(*map(judge, (row, weight, bias, phi))):
+            yield one / root / JUDGE.sqrt(v + JUDGE.mpf(1e-5)) * w + b
+
+
+def lp_norm(x, norm):
+    for row in x:
+        yield from (one / norm(judge(row)) for one in judge(row))
+
+
+def masked_batch_norm(x, mask, weight):
+    for channel in range(x.shape[1]):
+        counted = judge(x[mask, channel])
+        mean = sum(counted) / len(counted)
+        root = JUDGE.sqrt(sum((one - mean) ** 2 for one in counted) / len(counted) + JUDGE.mpf(1e-5))
+        yield from ((one - mean) / root * JUDGE.mpf(float(weight[channel])) for one in judge(x[:, channel]))
+
+
+def residual_layer_norm(x, r):
+    for row, other in zip(x, r):
+        h = [a + JUDGE.mpf(1 / 3) * b for a, b in zip(judge(row), judge(other))]
+        mean = sum(h) / len(h)
+        root = JUDGE.sqrt(sum((one - mean) ** 2 for one in h) / len(h) + JUDGE.mpf(1e-5))
+        yield from ((one - mean) / root for one in h)
+
+
+X, W, B, V, R = normal((6, 5), around=3), normal(5, seed=2), normal(5, seed=3), np.abs(normal(5, np.float64, seed=4)), normal((6, 5), seed=5)  # fmt: skip
+MASK = np.array([True, False, True, True, False, True])
+ROOT = {1: lambda row: sum(map(abs, row)), 2: lambda row: JUDGE.sqrt(sum(one**2 for one in row)), math.inf: lambda row: max(map(abs, row))}  # fmt: skip
+
+
+@pytest.mark.parametrize("spec, arguments, exact", [
+    (golden.ScaleNorm(), {"weight": W[:1], "bias": B[:1]},
+     lambda: [one * JUDGE.mpf(float(W[0])) + JUDGE.mpf(float(B[0])) for one in lp_norm(X, lambda row: ROOT[2](row) + JUDGE.mpf(1e-5))]),
+    (golden.LpNorm(1, -1), {}, lambda: lp_norm(X, ROOT[1])),
+    (golden.LpNorm(2, -1), {}, lambda: lp_norm(X, ROOT[2])),
+    (golden.LpNorm(math.inf, -1), {}, lambda: lp_norm(X, ROOT[math.inf])),
+    (golden.PowerNorm(), {"weight": W, "bias": B, "running_var": V}, lambda: power_norm(X, W, B, V)),
+    (golden.BatchNorm(), {"training": True, "mask": MASK, "weight": W}, lambda: masked_batch_norm(X, MASK, W)),
+    (golden.LayerNorm(5), {"residual": R, "residual_scale": 1 / 3, "residual_rounding": "keep_wide"},
+     lambda: residual_layer_norm(X, R)),
+], ids=["scale", "L1", "L2", "L-infinity", "power of given phi", "mask", "residual kept wide"])  # fmt: skip
+def test_the_value_of_other_methods_is_known_to_a_hundred_bits(spec, arguments, exact):
+    value = golden.exact(spec, X, **arguments)
+    if spec == golden.BatchNorm():  # whose judge goes channel by channel
+        value = value._make(part.T for part in value)
+    for high, low, bound, right in zip(*map(judge, value), exact()):
+        assert abs(right - high - low) <= bound
+    assert 0 < np.abs(value.low).max() and value.bound.max() < 1e-30
+
+
+def test_given_statistics_and_those_of_power_norm_in_training():
+    mean, var = np.array([0.5, -1.0, 2.0, 0.0, 1.0]), V
+    value = golden.exact(golden.BatchNorm(), X, W, running_mean=mean, running_var=var)
+    for i, j in np.ndindex(X.shape):
+        right = (JUDGE.mpf(float(X[i, j])) - mean[j]) / JUDGE.sqrt(JUDGE.mpf(var[j]) + JUDGE.mpf(1e-5)) * float(W[j])
+        assert abs(right - judge(value.high[i, j])[0] - judge(value.low[i, j])[0]) <= value.bound[i, j] < 1e-30
+    # v is a float64 by definition, and near this; y as if it were given is y.
+    squares = np.array(list(power_norm(X, np.ones(5), np.zeros(5), np.full(5, 1 - 1e-5))), dtype=object).reshape(X.shape) ** 2
+    near = [float(sum(squares[:, j]) / len(X)) for j in range(5)]
+    value = golden.exact(golden.PowerNorm(), X, W, B, training=True)
+    assert value.bound.max() < 1e-30
+    for column in range(5):
+        fits = 0
+        for v in (near[column], np.nextafter(near[column], 0), np.nextafter(near[column], 9)):
+            right = list(power_norm(X, W, B, np.full(5, v)))[column::5]
+            parts = (judge(part[:, column]) for part in value)
+            fits += all(abs(one - high - low) <= bound for one, high, low, bound in zip(right, *parts))
+        assert fits == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_elements_that_are_asked_for_are_those_of_all(dtype):
+    from normd_golden import _exact, _normalize
+
+    for spec, shape in ((golden.GroupNorm(2, layout="NHWC"), (2, 3, 3, 4)), (golden.LayerNorm(axes=(2, 0)), (2, 3, 4)),
+                        (golden.PowerNorm(2), (3, 4)), (golden.BatchNorm(), (3, 4, 5))):  # fmt: skip
+        given = _normalize.arguments(spec, normal(shape, dtype), training=True)
+        all_of_them = _exact.refine(given, _exact.of_arguments(given))
+        some = np.array([7, 2, 5])
+        few = _exact.refine(given, _exact.of_arguments(given), some)
+        others = np.setdiff1d(np.arange(few.low.size), some)
+        for name in ("low", "bound"):
+            a, b = (getattr(one, name).reshape(-1) for one in (few, all_of_them))
+            np.testing.assert_array_equal(a[some], b[some])
+        assert not few.low.reshape(-1)[others].any() and all_of_them.low.any()
+
+
 @pytest.mark.parametrize("spec, shape, group", [
     (golden.GroupNorm(2), (2, 4, 3), lambda x: x[1, 2:].reshape(-1)),
     (golden.InstanceNorm(layout="NHWC"), (2, 3, 3, 5), lambda x: x[1, :, :, 4].reshape(-1)),

@@ -146,3 +146,27 @@ def test_the_c_interface_checks_every_number():
     assert refusal(layout=2) == ""
     assert refusal(layout=0) == "layout is 0; it must be NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST"
     assert refusal(layout=3) == "layout is 3; it must be NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST"
+
+
+def exact_refusal(index=0, dtype=4, cast_order=0):
+    """What golden.h says of the exact values of an RMSNorm on [2]."""
+    from normd_golden import _library
+
+    x, y, low, bound, wanted = np.ones(2), np.ones(2), np.zeros(2), np.zeros(2), np.array([index])
+    call = _library.Call()
+    call.spec.method, call.spec.cast_order, call.y = golden.RMSNorm.number, cast_order, y.ctypes.data
+    call.x = _library.Tensor(x.ctypes.data, dtype, 1, (2,))
+    values = _library.ExactValues(wanted.ctypes.data, 1, low.ctypes.data, bound.ctypes.data)
+    try:
+        _library.exact(call, values)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_the_exact_values_of_the_c_interface_are_checked():
+    assert exact_refusal() == ""
+    assert exact_refusal(index=2) == "elements is 2; it must be at least 0 and below 2"
+    assert exact_refusal(index=-1) == "elements is -1; it must be at least 0 and below 2"
+    assert exact_refusal(dtype=1) == "x.dtype is 1; it must be NORMD_F64"
+    assert exact_refusal(cast_order=2) == "cast_order is 2; it must be NORMD_AFFINE_THEN_CAST"

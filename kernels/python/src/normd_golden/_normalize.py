@@ -69,6 +69,8 @@ class Arguments:
             h = run(self, ("h",)).h
             assert h is not None
             x, residual = h, None
+        if residual is not None:
+            residual = residual.like(_formats.F64, residual.widened())
         wide = x.like(_formats.F64, x.widened())
         spec = self.spec
         if getattr(spec, "eps", 0.0) is None:  # RMSNorm's default depends on the type
