@@ -293,20 +293,45 @@ def test_shapes_with_no_elements_or_one(spec, shape):
 
 
 class OnDlpack:
-    """An array of a library that numpy does not know."""
+    """An array of a library that numpy does not know, on a device of that library."""
 
-    def __init__(self, array, device=None):
-        self._array, self._device = array, device
+    def __init__(self, array, device=(1, 0)):
+        self.array, self.device, self.asked = array, device, []
 
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
+    def __dlpack__(self, *, dl_device=None, **options):
+        self.asked.append(dl_device)
+        if (dl_device or self.device) != (1, 0):
+            raise BufferError("the memory of a device is no capsule for the CPU")
+        return self.array.__dlpack__()
 
     def __dlpack_device__(self):
-        return self._device or self._array.__dlpack_device__()
+        return self.device
 
 
-def test_arrays_of_other_libraries_come_by_dlpack():
-    x = normal((2, 8))
-    np.testing.assert_array_equal(golden.layer_norm(OnDlpack(x), 8), golden.layer_norm(x, 8))
-    with pytest.raises(TypeError, match=r"x lies on DLPack device \(2, 0\); copy it to the CPU"):
-        golden.layer_norm(OnDlpack(x, (2, 0)), 8)
+class LikeCupy(OnDlpack):
+    def __array__(self, *arguments, **options):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+
+class WithoutCopies(OnDlpack):
+    """Of a library before DLPack 1.0, whose __dlpack__ knows no dl_device."""
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+
+@pytest.mark.parametrize("kind", [OnDlpack, LikeCupy])
+@pytest.mark.parametrize("device", [(1, 0), (2, 0), (2, 1)], ids=str)
+def test_arrays_of_other_libraries_come_by_dlpack(kind, device):
+    x, w = normal((2, 8)), normal(8, seed=2)
+    given = kind(x, device), kind(w, device)
+    np.testing.assert_array_equal(golden.layer_norm(given[0], 8, given[1]), golden.layer_norm(x, 8, w))
+    assert given[0].asked == ([None] if device == (1, 0) else [(1, 0)])
+    assert golden.check(kind(golden.layer_norm(x, 8), device), "layer_norm", x).nearest == 1.0
+
+
+def test_memory_of_a_device_that_nobody_copies_is_refused():
+    x = WithoutCopies(normal((2, 8)), (2, 0))
+    with pytest.raises(TypeError, match=r"^x cannot be read by DLPack from device \(2, 0\): .*; copy it to the CPU"):
+        golden.layer_norm(x, 8)
+    np.testing.assert_array_equal(golden.rms_norm(WithoutCopies(x.array)), golden.rms_norm(x.array))
