@@ -272,6 +272,21 @@ def test_memory_of_any_order_and_alignment():
         np.testing.assert_array_equal(got, want)
 
 
+def test_memory_that_may_not_be_written():
+    x = normal((6, 40))
+    want = golden.layer_norm(x, 40)
+    x.setflags(write=False)
+    np.testing.assert_array_equal(golden.layer_norm(x, 40), want)
+    np.testing.assert_array_equal(golden.layer_norm(np.broadcast_to(x[0], (6, 40)), 40), np.broadcast_to(want[0], (6, 40)))
+    np.testing.assert_array_equal(golden.layer_norm(memoryview(x), 40), want)
+
+
+def test_groups_without_elements_take_no_time():
+    assert golden.rms_norm(np.empty((2**40, 0), np.float32)).shape == (2**40, 0)
+    found = golden.normalize("rms_norm", np.empty((3, 0), np.float32), outputs=("y", "inv_std"))
+    assert found.y.size == 0 and np.isnan(found.inv_std).all()
+
+
 def test_an_empty_tensor_has_an_empty_answer():
     assert golden.layer_norm(np.empty((0, 8), np.float32), 8).shape == (0, 8)
     assert golden.check(np.empty((0, 8), np.float32), "layer_norm", np.empty((0, 8), np.float32)).nearest == 1.0

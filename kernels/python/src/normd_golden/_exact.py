@@ -25,8 +25,12 @@ class Value(NamedTuple):
     bound: Array
 
     def interval(self, index: Union[int, Tuple[int, ...]]) -> Tuple[Fraction, Fraction]:
-        """Two rational numbers between which y of the element lies. ValueError where it is not finite."""
-        high, low, bound = (float(part[index]) for part in self)
+        """Two rational numbers between which y of the element lies. ValueError where there is none that is finite."""
+        try:
+            high, low, bound = (float(part[index]) for part in self)
+        except (IndexError, TypeError):
+            must = f"it must name one element of shape {list(self.high.shape)}"
+            raise ValueError(f"index is {index!r}; {must}") from None
         if not np.isfinite(high):
             raise ValueError(f"y[{index}] is {high}; an interval needs a finite number")
         middle = Fraction(high) + Fraction(low)

@@ -48,6 +48,8 @@ def operand(x: Any, name: str) -> Operand:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return _from_torch(x, name, torch)
+    if x is None:
+        raise TypeError(f"{name} is None; give an array")
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be lost; fill it first")
     if isinstance(x, np.ndarray):
@@ -112,9 +114,16 @@ def _from_numpy(x: Array, name: str) -> Operand:
         if matches:
             if x.ndim > _library.MAX_RANK:
                 raise ValueError(f"{name} has rank {x.ndim}; at most {_library.MAX_RANK} is possible")
-            dense = np.ascontiguousarray(x, dtype=native).reshape(x.shape)
-            return Operand(format_, dense.view(format_.words), as_array)
+            return Operand(format_, _dense(x, native, name).view(format_.words), as_array)
     raise TypeError(f"{name} has dtype {x.dtype}; {_POSSIBLE}")
+
+
+def _dense(x: Array, dtype: Any, name: str) -> Array:
+    """The elements one by one in the order of the machine's bytes."""
+    try:
+        return np.ascontiguousarray(x, dtype=dtype).reshape(x.shape)
+    except MemoryError:
+        raise ValueError(f"{name} has shape {list(x.shape)}; a dense copy needs {x.nbytes} bytes, which there are not") from None
 
 
 def _from_torch(x: Any, name: str, torch: Any) -> Operand:

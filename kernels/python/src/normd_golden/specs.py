@@ -14,6 +14,8 @@ import dataclasses
 import operator
 from typing import Any, ClassVar, Dict, Mapping, Optional, Sequence, Tuple, Type, Union
 
+import numpy as np
+
 from normd_golden import _library
 
 Shape = Union[int, Sequence[int]]
@@ -67,8 +69,14 @@ def extents(value: Optional[Shape], field: str) -> Tuple[int, ...]:
     return found
 
 
+def flag(value: Any, field: str) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{field} is {value!r}; it must be True or False")
+    return bool(value)
+
+
 def number(value: Any, field: str) -> float:
-    if isinstance(value, (bool, str, bytes)):
+    if isinstance(value, (bool, np.bool_, str, bytes)):
         raise TypeError(f"{field} is {value!r}; it must be a number")
     try:
         return float(value)
@@ -289,6 +297,8 @@ def as_spec(spec: Union[str, Spec], shape: Sequence[int] = ()) -> Spec:
         if spec == "p_rms_norm":
             return PRMSNorm(p=1.0)
         return BY_METHOD[spec]() if spec != "layer_norm" or not shape else LayerNorm(shape[-1])
+    if isinstance(spec, type) and issubclass(spec, Spec):
+        raise TypeError(f"spec is the class {spec.__name__}; give one of it, such as {spec.__name__}()")
     if not isinstance(spec, Spec):
         raise TypeError(f"spec is a {type(spec).__name__}; a Spec and {', '.join(BY_METHOD)} are possible")
     return spec
