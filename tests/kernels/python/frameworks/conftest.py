@@ -3,6 +3,7 @@
 import collections
 import json
 
+pytest_plugins = ["pytester"]
 VARIANTS = []  # lines of variants_test.py
 ROWS = collections.OrderedDict()  # (framework, operator, dtype) -> {kind: facts}
 

@@ -5,6 +5,8 @@ kernels run in Triton's interpreter, which cuts bfloat16 off instead of rounding
 """
 
 import importlib
+import pathlib
+import re
 
 import ml_dtypes
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 import normd_golden as g
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
+ROOT = pathlib.Path(__file__).resolve().parents[4]
 N, EPS = 512, 1e-6
 CAST = "cast_then_affine"
 LLAMA, GEMMA = g.RMSNorm(eps=EPS, cast_order=CAST), g.RMSNorm(eps=EPS, weight_offset=1)
@@ -106,3 +109,12 @@ def test_liger_without_casts_rounds_on_the_way():
     x, weight, _ = inputs(g.RMSNorm(), F16)
     report = g.check(of_liger(0.0, "none")(x, weight, None), g.RMSNorm(eps=EPS), x, weight)
     assert "rounds to float16 on the way" in report.variant
+
+
+def test_the_pages_test_of_a_triton_kernel(pytester, monkeypatch):
+    pytest.importorskip("triton", reason="triton is not installed")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    (block,) = re.findall(r"```py\n(.*?)```", (ROOT / "kernels/python/README.md").read_text(encoding="utf-8"), re.DOTALL)
+    pytester.makepyfile(block.replace("my_kernels", "triton_kernels"))
+    result = pytester.runpytest_inprocess("-p", "normd_golden.pytest_plugin", "-W", "ignore::RuntimeWarning")
+    result.assert_outcomes(passed=2 * (9 + 11), skipped=2 * (2 + 1))
