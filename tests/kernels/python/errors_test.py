@@ -163,7 +163,7 @@ def refusal(**fields):
 
     x, variance, y = (np.ones(shape, dtype) for shape, dtype in (((2, 3), "f4"), (3, "f8"), ((2, 3), "f4")))
     call = _library.Call()
-    call.spec.method, call.spec.layout = golden.BatchNorm.number, fields.pop("layout", 1)
+    call.spec.method, call.spec.layout = golden.BatchNorm.code, fields.pop("layout", 1)
     call.x = _library.Tensor(x.ctypes.data, 1, 2, (2, 3))
     call.given_mean = call.given_variance = variance.ctypes.data
     call.num_given, call.y = 3, y.ctypes.data
@@ -192,7 +192,7 @@ def exact_refusal(index=0, dtype=4, cast_order=0):
 
     x, y, low, bound, wanted = np.ones(2), np.ones(2), np.zeros(2), np.zeros(2), np.array([index])
     call = _library.Call()
-    call.spec.method, call.spec.cast_order, call.y = golden.RMSNorm.number, cast_order, y.ctypes.data
+    call.spec.method, call.spec.cast_order, call.y = golden.RMSNorm.code, cast_order, y.ctypes.data
     call.x = _library.Tensor(x.ctypes.data, dtype, 1, (2,))
     values = _library.ExactValues(wanted.ctypes.data, 1, low.ctypes.data, bound.ctypes.data)
     try:

@@ -111,6 +111,51 @@ def test_liger_without_casts_rounds_on_the_way():
     assert "rounds to float16 on the way" in report.variant
 
 
+LAYER_5, RMS_5 = g.LayerNorm(N, eps=float(np.float32(1e-5))), g.RMSNorm(eps=float(np.float32(1e-5)))
+
+
+def onnx_node(operator, spec, runner, has_skip=False, scale=0.01):
+    """y of a node in float16, and the arguments of golden.check for it."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    from normd_golden.audit import onnx_norms
+
+    given = inputs(spec, F16)
+    x, w, b = (None if one is None else one.numpy() for one in given)
+    x, skip = x * np.float16(scale), normal(4, x.shape, F16, scale=scale).numpy() if has_skip else None
+    named = {name: one for name, one in (("x", x), ("skip", skip), ("w", w), ("b", b)) if one is not None}
+    attributes, domain = ({}, "com.microsoft") if has_skip else ({"axis": -1}, "")
+    model = onnx_norms.model(operator, named, {"epsilon": 1e-5, **attributes}, domain)
+    y = getattr(onnx_norms, runner)(model, named)[0]
+    return y, (spec, x, w, b), {"residual": skip, "residual_rounding": "keep_wide"} if has_skip else {}
+
+
+@pytest.mark.parametrize("operator, spec, has_skip", [
+    ("LayerNormalization", LAYER_5, False), ("RMSNormalization", RMS_5, False),
+    ("SkipLayerNormalization", LAYER_5, True), ("SkipSimplifiedLayerNormalization", RMS_5, True),
+])  # fmt: skip
+def test_onnx_runtime(operator, spec, has_skip, record_property):
+    y, arguments, rest = onnx_node(operator, spec, "runtime", has_skip)
+    fits = g.check(y, *arguments, **rest).variants
+    rounded = next((one for one in fits if one.differences == ("the residual sum rounded first",)), None)
+    beside = f", {100 * rounded.nearest:.4g} % with the residual sum rounded first" if rounded else ""
+    record_property("variant", f"ONNX Runtime {operator} float16: {spec} {100 * fits[0].nearest:.4g} %{beside}")
+    assert fits[0].differences == ()
+    assert fits[0].nearest > 0.998
+
+
+@pytest.mark.parametrize("operator, spec", [("LayerNormalization", LAYER_5), ("RMSNormalization", RMS_5)])
+def test_the_reference_of_onnx_rounds_on_the_way(operator, spec, record_property):
+    y, arguments, _ = onnx_node(operator, spec, "reference")
+    report = g.check(y, *arguments)
+    record_property("variant", f"onnx reference {operator} float16: {report.variant}")
+    assert "rounds to float16 on the way" in report.variant
+
+
+def test_the_reference_of_onnx_squares_in_float16():
+    y, arguments, _ = onnx_node("RMSNormalization", RMS_5, "reference", scale=300)
+    assert not y.any() and "squares in float16" in g.check(y, *arguments).variant
+
+
 def test_the_pages_test_of_a_triton_kernel(pytester, monkeypatch):
     pytest.importorskip("triton", reason="triton is not installed")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
