@@ -86,6 +86,8 @@ def test_an_unbiased_variance():
 def test_statistics_over_the_wrong_axis():
     x, w = normal((4, 32, 32)), normal(32, seed=2)
     assert differences(rms_norm_kernel(x, w, 1e-6, axis=1), RMS, x, w) == ("statistics over axis 1",)
+    assert differences(rms_norm_kernel(x, w, 1e-6, axis=(1, 2)), RMS, x, w) == ("statistics over axes 1, 2",)
+    assert differences(rms_norm_kernel(x, w, 1e-6, axis=(0, 1, 2)), RMS, x, w) == ("statistics over axes 0, 1, 2",)
 
 
 def test_a_mean_that_should_not_be_there():
