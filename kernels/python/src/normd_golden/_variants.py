@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -213,12 +213,16 @@ class _Search:
 
     def __init__(self, given: Arguments, specified: Variant, sample: Array) -> None:
         self._given, self._specified, self._sample = given, specified, sample
-        parts = (given.weight, given.bias)
         self._wide = _wide_type(given.x.format)
-        self._weight, self._bias = (
+        weight, self._bias = (
             None if one is None else _groups.spread(given, one.widened()).reshape(-1)[sample].astype(self._wide)
-            for one in parts
+            for one in (given.weight, given.bias)
         )
+        # By what is added to the weight, and whether the sum is rounded.
+        self._weights: Dict[Tuple[float, bool], Optional[Array]] = {(specified.weight_offset, False): None}
+        if weight is not None:
+            sums = {offset: weight + offset for offset in (0.0, 1.0)}
+            self._weights = {(0.0, False): sums[0], (1.0, False): sums[1], (1.0, True): self._rounded(sums[1])}
 
     def results(self) -> Iterator[Tuple[Variant, Array]]:
         """Each variant with its y."""
@@ -229,23 +233,17 @@ class _Search:
                 if eps == 0 and mode != "inside_sqrt" and self._specified.eps_mode != mode:
                     continue  # the same as inside_sqrt
                 n = _normalised(found, statistic, mode, eps)
-                for order, (offset, rounds) in itertools.product(self._orders(), self._offsets()):
+                for order, ((offset, rounds), weight) in itertools.product(self._orders(), self._weights.items()):
                     variant = Variant(statistic, mode, eps, order, offset, rounds, rounding, axes)
-                    yield variant, self._apply(n, variant)
+                    yield variant, self._apply(n, weight, order == "cast_then_affine")
 
     def _eps(self) -> Tuple[float, ...]:
         return tuple(dict.fromkeys((self._specified.eps, *USUAL_EPS)))
 
     def _orders(self) -> Tuple[str, ...]:
-        if self._weight is None and self._bias is None:
+        if self._given.weight is None and self._given.bias is None:
             return (self._specified.cast_order,)
         return ("affine_then_cast", "cast_then_affine")
-
-    def _offsets(self) -> Tuple[Tuple[float, bool], ...]:
-        """What is added to the weight, and whether the sum is rounded."""
-        if self._weight is None:
-            return ((self._specified.weight_offset, False),)
-        return (0.0, False), (1.0, False), (1.0, True)
 
     def _residual_roundings(self) -> Tuple[str, ...]:
         return (self._specified.residual_rounding,) if self._given.residual is None else ("round_first", "keep_wide")
@@ -291,21 +289,20 @@ class _Search:
             h.reshape(-1)[sample], mean[place], variance[place], mean_square[place], narrow[place], counted.shape[1]
         )
 
-    def _apply(self, n: Array, variant: Variant) -> Array:
-        """The words of n * (weight + offset) + bias."""
-        format_ = self._given.x.format
-        casts = variant.cast_order == "cast_then_affine"
-
-        def cast(values: Array, is_cast: bool = casts) -> Array:
-            return format_.widen(format_.round(values)) if is_cast else values
-
+    def _apply(self, n: Array, weight: Optional[Array], casts: bool) -> Array:
+        """The words of n * weight + bias, rounded after each step if it `casts`."""
         with np.errstate(all="ignore"):
-            y = cast(n)
-            if self._weight is not None:
-                y = cast(y * cast(self._weight + variant.weight_offset, variant.rounds_weight))
+            y = self._rounded(n) if casts else n
+            if weight is not None:
+                y = self._rounded(y * weight) if casts else y * weight
             if self._bias is not None:
                 y = y + self._bias
-        return format_.round(y)
+        return self._given.x.format.round(y)
+
+    def _rounded(self, values: Array) -> Array:
+        """The values as numbers of the type of x, in float64."""
+        format_ = self._given.x.format
+        return format_.widen(format_.round(values))
 
 
 def _normalised(found: _Statistics, statistic: str, mode: str, eps: float) -> Array:
