@@ -106,14 +106,23 @@ def residual_layer_norm(x, r):
         yield from ((one - mean) / root for one in h)
 
 
-X, W, B, V, R = normal((6, 5), around=3), normal(5, seed=2), normal(5, seed=3), np.abs(normal(5, np.float64, seed=4)), normal((6, 5), seed=5)  # fmt: skip
+X, R, W, B = (normal(shape, seed=seed) for seed, shape in enumerate([(6, 5), (6, 5), 5, 5]))
+V = np.abs(normal(5, np.float64, seed=4))
 MASK = np.array([True, False, True, True, False, True])
-ROOT = {1: lambda row: sum(map(abs, row)), 2: lambda row: JUDGE.sqrt(sum(one**2 for one in row)), math.inf: lambda row: max(map(abs, row))}  # fmt: skip
+ROOT = {
+    1: lambda row: sum(map(abs, row)),
+    2: lambda row: JUDGE.sqrt(sum(one**2 for one in row)),
+    math.inf: lambda row: max(map(abs, row)),
+}
+
+
+def scale_norm(x, weight, bias):
+    for one in lp_norm(x, lambda row: ROOT[2](row) + JUDGE.mpf(1e-5)):
+        yield one * judge(weight)[0] + judge(bias)[0]
 
 
 @pytest.mark.parametrize("spec, arguments, exact", [
-    (golden.ScaleNorm(), {"weight": W[:1], "bias": B[:1]},
-     lambda: [one * JUDGE.mpf(float(W[0])) + JUDGE.mpf(float(B[0])) for one in lp_norm(X, lambda row: ROOT[2](row) + JUDGE.mpf(1e-5))]),
+    (golden.ScaleNorm(), {"weight": W[:1], "bias": B[:1]}, lambda: scale_norm(X, W, B)),
     (golden.LpNorm(1, -1), {}, lambda: lp_norm(X, ROOT[1])),
     (golden.LpNorm(2, -1), {}, lambda: lp_norm(X, ROOT[2])),
     (golden.LpNorm(math.inf, -1), {}, lambda: lp_norm(X, ROOT[math.inf])),
@@ -138,8 +147,8 @@ def test_given_statistics_and_those_of_power_norm_in_training():
         right = (JUDGE.mpf(float(X[i, j])) - mean[j]) / JUDGE.sqrt(JUDGE.mpf(var[j]) + JUDGE.mpf(1e-5)) * float(W[j])
         assert abs(right - judge(value.high[i, j])[0] - judge(value.low[i, j])[0]) <= value.bound[i, j] < 1e-30
     # v is a float64 by definition, and near this; y as if it were given is y.
-    squares = np.array(list(power_norm(X, np.ones(5), np.zeros(5), np.full(5, 1 - 1e-5))), dtype=object).reshape(X.shape) ** 2
-    near = [float(sum(squares[:, j]) / len(X)) for j in range(5)]
+    scaled = list(power_norm(X, np.ones(5), np.zeros(5), np.full(5, 1 - 1e-5)))
+    near = [float(sum(one**2 for one in scaled[j::5]) / len(X)) for j in range(5)]
     value = golden.exact(golden.PowerNorm(), X, W, B, training=True)
     assert value.bound.max() < 1e-30
     for column in range(5):
@@ -277,7 +286,8 @@ def test_memory_that_may_not_be_written():
     want = golden.layer_norm(x, 40)
     x.setflags(write=False)
     np.testing.assert_array_equal(golden.layer_norm(x, 40), want)
-    np.testing.assert_array_equal(golden.layer_norm(np.broadcast_to(x[0], (6, 40)), 40), np.broadcast_to(want[0], (6, 40)))
+    first = np.broadcast_to(x[0], (6, 40))
+    np.testing.assert_array_equal(golden.layer_norm(first, 40), np.broadcast_to(want[0], (6, 40)))
     np.testing.assert_array_equal(golden.layer_norm(memoryview(x), 40), want)
 
 

@@ -95,7 +95,7 @@ def arguments(spec: Union[str, Spec], x: Any, weight: Any = None, bias: Any = No
     """
     for name in rest:
         if name not in OF_CALL + OF_STATE:
-            raise TypeError(f"{name} is no argument; {', '.join(OF_CALL + OF_STATE)} are possible beside weight and bias")
+            raise TypeError(f"{name} is no argument; {', '.join(OF_CALL + OF_STATE)} are possible")
     return _read(spec, x, weight, bias, **rest)
 
 

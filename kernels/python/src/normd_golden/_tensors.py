@@ -65,7 +65,8 @@ def _as_numpy(x: Any, name: str) -> Array:
             return np.asarray(x)
         except Exception as error:
             if not has_dlpack:
-                raise TypeError(f"{name} is a {type(x).__name__} that numpy cannot read ({error}); give an array") from error
+                what = f"a {type(x).__name__} that numpy cannot read ({error})"
+                raise TypeError(f"{name} is {what}; give an array") from error
     return _by_dlpack(x, name)
 
 
@@ -123,7 +124,8 @@ def _dense(x: Array, dtype: Any, name: str) -> Array:
     try:
         return np.ascontiguousarray(x, dtype=dtype).reshape(x.shape)
     except MemoryError:
-        raise ValueError(f"{name} has shape {list(x.shape)}; a dense copy needs {x.nbytes} bytes, which there are not") from None
+        need = f"a dense copy needs {x.nbytes} bytes, which there are not"
+        raise ValueError(f"{name} has shape {list(x.shape)}; {need}") from None
 
 
 def _from_torch(x: Any, name: str, torch: Any) -> Operand:
