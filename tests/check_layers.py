@@ -54,7 +54,7 @@ LAYERS = {
     "kernels/exact_sums": ("absl", "kernels", "kernels/base", "kernels/slow_road"),
     "kernels/methods": ("absl", "proto/catalogue", "kernels", "kernels/base"),
     "kernels/cpu": ("absl", "hwy", "kernels", "kernels/base", "kernels/exact_sums", "kernels/slow_road"),
-    "kernels/python": ("absl", "kernels", "kernels/base", "kernels/cpu"),
+    "kernels/python": ("absl", "kernels", "kernels/base", "kernels/cpu", "kernels/slow_road"),
     "kernels/cuda": ("absl", "cuda", "kernels", "kernels/base"),
     "server/base": ("absl", "openssl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
     "server/obs": ("absl", "prometheus", "json", "server/base"),

@@ -14,7 +14,8 @@ namespace {
 
 // Equal definitions have equal keys.
 std::string KeyOf(const Variant& variant) {
-  return absl::StrCat(variant.spec.SerializeAsString(), "/", variant.residual_rounding, variant.unbiased);
+  return absl::StrCat(variant.spec.SerializeAsString(), "/", variant.residual_rounding, variant.unbiased,
+                      variant.rounds_weight);
 }
 
 // The smaller, the better.

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/normctl/cast_steps.h"
 #include "client/normctl/exact_answer.h"
 #include "client/normctl/spec_fields.h"
 #include "client/normctl/variants.h"
@@ -11,6 +12,48 @@ namespace normd::client {
 namespace {
 
 bool DoesNotFit(const absl::Status& status) { return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status); }
+
+// Replaces the weight of `request` by weight + offset as a value of the dtype of x. REQUIRES: a weight is given.
+absl::Status RoundWeight(v1::NormalizeRequest& request) {
+  const absl::StatusOr<Tensor> weight = Tensor::FromProto(request.parameters().weight());
+  if (!weight.ok()) return weight.status();
+  std::vector<double> values = weight->ToDoubles();
+  const double offset = DoubleOf(request.spec(), "weight_offset");
+  ClearFields(*request.mutable_spec(), {"weight_offset"});
+  for (double& value : values) value = RoundTo(request.x().dtype(), static_cast<long double>(value) + offset);
+  *request.mutable_parameters()->mutable_weight() = Tensor::F64(weight->shape, std::move(values)).ToProto();
+  return absl::OkStatus();
+}
+
+// Repeats a weight or bias of the last axes for all of the trailing axes that a definition normalises, which have the
+// extents `shape`. Leaves one alone that is not of the last axes, or has all of them.
+absl::Status Repeat(const std::vector<int64_t>& shape, v1::Tensor& parameter) {
+  const absl::StatusOr<Tensor> given = Tensor::FromProto(parameter);
+  if (!given.ok()) return given.status();
+  const std::vector<double> values = given->ToDoubles();
+  int64_t size = 1, of_last_axes = 0;
+  for (auto extent = shape.rbegin(); extent != shape.rend(); ++extent) {
+    size *= *extent;
+    if (size == static_cast<int64_t>(values.size())) of_last_axes = size;
+  }
+  if (of_last_axes == 0 || of_last_axes == size) return absl::OkStatus();
+  std::vector<double> repeated;
+  for (int64_t i = 0; i < size; i += of_last_axes) repeated.insert(repeated.end(), values.begin(), values.end());
+  parameter = Tensor::F64(shape, std::move(repeated)).ToProto();
+  return absl::OkStatus();
+}
+
+absl::Status RepeatParameters(v1::NormalizeRequest& request) {
+  const auto rank = static_cast<int64_t>(request.x().shape_size());
+  const int64_t first = FirstTrailingAxis(request.spec(), rank);
+  if (first < 0 || first >= rank) return absl::OkStatus();
+  const std::vector<int64_t> shape(request.x().shape().begin() + static_cast<int>(first), request.x().shape().end());
+  v1::Parameters& parameters = *request.mutable_parameters();
+  absl::Status status;
+  if (parameters.has_weight()) status = Repeat(shape, *parameters.mutable_weight());
+  if (status.ok() && parameters.has_bias()) status = Repeat(shape, *parameters.mutable_bias());
+  return status;
+}
 
 // Multiplies the weight of `request`, weight offset included, by `factor`; a weight that is absent is 1.
 // REQUIRES: a weight or a bias is given.
@@ -44,10 +87,13 @@ VariantInput VariantJudge::Input() const {
   return input;
 }
 
-v1::NormalizeRequest VariantJudge::RequestOf(const Variant& variant) const {
+absl::StatusOr<v1::NormalizeRequest> VariantJudge::RequestOf(const Variant& variant) const {
   v1::NormalizeRequest request = request_;
   *request.mutable_spec() = variant.spec;
   if (request.has_residual()) request.mutable_residual()->set_rounding(variant.residual_rounding);
+  absl::Status status = RepeatParameters(request);
+  if (status.ok() && variant.rounds_weight) status = RoundWeight(request);
+  if (!status.ok()) return status;
   return request;
 }
 
@@ -77,16 +123,17 @@ absl::StatusOr<double> VariantJudge::SetUnbiased(v1::NormalizeRequest& request) 
 }
 
 absl::StatusOr<std::optional<Fit>> VariantJudge::operator()(const Variant& variant) const {
-  v1::NormalizeRequest request = RequestOf(variant);
+  absl::StatusOr<v1::NormalizeRequest> request = RequestOf(variant);
+  if (!request.ok()) return request.status();
   double factor = 1;
   if (variant.unbiased) {
-    const absl::StatusOr<double> left = SetUnbiased(request);
+    const absl::StatusOr<double> left = SetUnbiased(*request);
     if (DoesNotFit(left.status())) return std::nullopt;
     if (!left.ok()) return left.status();
     factor = *left;
   }
-  const v1::NormSpec spec = request.spec();
-  absl::StatusOr<ExactAnswer> answer = AskExactAnswer(client_, spec, std::move(request));
+  const v1::NormSpec spec = request->spec();
+  absl::StatusOr<ExactAnswer> answer = AskExactAnswer(client_, spec, *std::move(request));
   if (DoesNotFit(answer.status())) return std::nullopt;
   if (!answer.ok()) return answer.status();
   if (answer->values.size() != candidate_.size()) return absl::InternalError("the reply's y has another size than x");

@@ -29,7 +29,7 @@ class VariantJudge {
   absl::StatusOr<std::optional<Fit>> operator()(const Variant& variant) const;
 
  private:
-  v1::NormalizeRequest RequestOf(const Variant& variant) const;
+  absl::StatusOr<v1::NormalizeRequest> RequestOf(const Variant& variant) const;
   absl::StatusOr<double> CountOf(v1::NormalizeRequest request) const;
   // Makes `request` ask for unbiased statistics; returns the factor of the answer that is left.
   absl::StatusOr<double> SetUnbiased(v1::NormalizeRequest& request) const;

@@ -30,6 +30,11 @@ v1::NormSpec WithEnum(v1::NormSpec spec, const char* name, int value) {
   return spec;
 }
 
+Variant With(Variant variant, v1::NormSpec spec) {
+  variant.spec = std::move(spec);
+  return variant;
+}
+
 bool IsCentred(const v1::NormSpec& spec) {
   return spec.has_batch_norm() || spec.has_layer_norm() || spec.has_instance_norm() || spec.has_group_norm();
 }
@@ -69,13 +74,13 @@ void AddGroups(const Variant& variant, const VariantInput& input, std::vector<Va
   }
 }
 
-// Whether `method` normalises the trailing axes from `first` on.
 template <typename Method>
-bool IsOverTrailing(const Method& method, int64_t first, int64_t rank) {
-  if (method.axes_size() == 0) return std::max(1, method.normalized_shape_size()) == rank - first;
+int64_t FirstTrailingAxisOf(const Method& method, int64_t rank) {
+  if (method.axes_size() == 0) return rank - std::max(1, method.normalized_shape_size());
   std::set<int64_t> axes;
   for (const int64_t axis : method.axes()) axes.insert(axis < 0 ? axis + rank : axis);
-  return static_cast<int64_t>(axes.size()) == rank - first && *axes.begin() == first;
+  const int64_t first = rank - static_cast<int64_t>(axes.size());
+  return *axes.begin() == first ? first : rank;
 }
 
 // Other axes: the trailing ones, from the last one to all of them, and each by itself.
@@ -85,7 +90,7 @@ void AddAxes(const Variant& variant, int64_t rank, Method* (v1::NormSpec::*mutab
   for (int64_t first = rank - 1; first >= 0; --first) {
     Variant other = variant;
     Method& method = *(other.spec.*mutable_method)();
-    if (IsOverTrailing(method, first, rank)) continue;
+    if (FirstTrailingAxisOf(method, rank) == first) continue;
     method.clear_normalized_shape();
     method.clear_axes();
     for (int64_t axis = first; axis < rank; ++axis) method.add_axes(axis);
@@ -109,37 +114,44 @@ void AddEps(const Variant& variant, const VariantInput& input, std::vector<Varia
   values.insert(values.begin(), DoubleOf(variant.spec, "eps"));
   std::vector<bool> unbiased = {variant.unbiased};
   if (MayBeUnbiased(variant.spec, input)) unbiased.push_back(!variant.unbiased);
+  Variant other = variant;
   for (const v1::EpsMode mode : {v1::EPS_MODE_INSIDE_SQRT, v1::EPS_MODE_ADD_TO_ROOT, v1::EPS_MODE_CLAMP_ROOT}) {
     const v1::NormSpec with_mode = WithEnum(variant.spec, "eps_mode", mode);
     for (const double eps : values) {
       // Without eps the modes are one.
       if (eps == 0 && mode != EnumOf(variant.spec, "eps_mode")) continue;
-      const v1::NormSpec spec = WithDouble(with_mode, "eps", eps);
-      for (const bool value : unbiased) out->push_back({spec, variant.residual_rounding, value});
+      other.spec = WithDouble(with_mode, "eps", eps);
+      for (const bool value : unbiased) {
+        other.unbiased = value;
+        out->push_back(other);
+      }
     }
   }
 }
 
 void AddAffine(const Variant& variant, const VariantInput& input, std::vector<Variant>* out) {
   if (input.has_weight && HasField(variant.spec, "weight_offset")) {
-    const double other = DoubleOf(variant.spec, "weight_offset") == 0 ? 1 : 0;
-    out->push_back({WithDouble(variant.spec, "weight_offset", other), variant.residual_rounding, variant.unbiased});
+    for (const auto& [offset, rounds] : {std::pair(0.0, false), {1.0, false}, {1.0, true}}) {
+      if (offset == DoubleOf(variant.spec, "weight_offset") && rounds == variant.rounds_weight) continue;
+      out->push_back(With(variant, WithDouble(variant.spec, "weight_offset", offset)));
+      out->back().rounds_weight = rounds;
+    }
   }
   if (!(input.has_weight || input.has_bias) || !HasField(variant.spec, "cast_order")) return;
   const bool casts_first = CastsFirst(variant.spec);
   const v1::CastOrder other = casts_first ? v1::CAST_ORDER_AFFINE_THEN_CAST : v1::CAST_ORDER_CAST_THEN_AFFINE;
-  out->push_back({WithEnum(variant.spec, "cast_order", other), variant.residual_rounding, variant.unbiased});
+  out->push_back(With(variant, WithEnum(variant.spec, "cast_order", other)));
 }
 
 void AddStatistics(const Variant& variant, const VariantInput& input, std::vector<Variant>* out) {
   const auto rank = static_cast<int64_t>(input.shape.size());
   if (!variant.unbiased && (variant.spec.has_layer_norm() || variant.spec.has_rms_norm())) {
-    out->push_back({WithOtherMean(variant.spec, rank), variant.residual_rounding});
+    out->push_back(With(variant, WithOtherMean(variant.spec, rank)));
   }
   if (HasField(variant.spec, "layout") && rank > 2) {
     const bool first = EnumOf(variant.spec, "layout") == v1::LAYOUT_CHANNELS_FIRST;
     const v1::Layout other = first ? v1::LAYOUT_CHANNELS_LAST : v1::LAYOUT_CHANNELS_FIRST;
-    out->push_back({WithEnum(variant.spec, "layout", other), variant.residual_rounding, variant.unbiased});
+    out->push_back(With(variant, WithEnum(variant.spec, "layout", other)));
   }
   if (variant.spec.has_group_norm()) AddGroups(variant, input, out);
   if (variant.spec.has_layer_norm()) AddAxes(variant, rank, &v1::NormSpec::mutable_layer_norm, out);
@@ -184,9 +196,15 @@ std::vector<Variant> Neighbours(const Variant& variant, const VariantInput& inpu
   if (input.has_residual) {
     const bool wide = variant.residual_rounding == v1::RESIDUAL_ROUNDING_KEEP_WIDE;
     const v1::ResidualRounding other = wide ? v1::RESIDUAL_ROUNDING_ROUND_FIRST : v1::RESIDUAL_ROUNDING_KEEP_WIDE;
-    out.push_back({variant.spec, other, variant.unbiased});
+    out.push_back(variant);
+    out.back().residual_rounding = other;
   }
   return out;
+}
+
+int64_t FirstTrailingAxis(const v1::NormSpec& spec, int64_t rank) {
+  if (spec.has_layer_norm()) return FirstTrailingAxisOf(spec.layer_norm(), rank);
+  return spec.has_rms_norm() ? FirstTrailingAxisOf(spec.rms_norm(), rank) : rank;
 }
 
 std::string Differences(const Variant& variant, const Variant& given) {
@@ -201,6 +219,7 @@ std::string Differences(const Variant& variant, const Variant& given) {
     if (same == nullptr || !IsPresent(other, *same) || FieldText(other, *same) != text) words.push_back(text);
   }
   if (variant.unbiased) words.emplace_back("variance over n - 1");
+  if (variant.rounds_weight) words.emplace_back("1 + w rounded");
   if (variant.residual_rounding != given.residual_rounding) {
     words.push_back(EnumText(*v1::ResidualRounding_descriptor(), variant.residual_rounding));
   }

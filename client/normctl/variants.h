@@ -17,6 +17,8 @@ struct Variant {
   v1::ResidualRounding residual_rounding = v1::RESIDUAL_ROUNDING_UNSPECIFIED;
   // The variance is divided by n - 1 instead of n, as torch.var does. normd has no such spec; OfUnbiased makes one.
   bool unbiased = false;
+  // weight + weight_offset is rounded to the dtype of x before the product, as PaliGemma's 1 + w is in some programs.
+  bool rounds_weight = false;
 };
 
 // What the input has, which decides what can differ.
@@ -27,12 +29,16 @@ struct VariantInput {
 };
 
 // All definitions that differ from `variant` in one choice: eps (the usual values) with where it is added and with the
-// divisor of the variance, the cast order, the weight offset, whether a mean is subtracted, the layout, the axes, the
-// number of groups, the rounding of the residual sum. `variant` itself may be among them. Some may not fit the input:
-// the server refuses these.
+// divisor of the variance, the cast order, the weight offset and whether w + 1 is rounded, whether a mean is
+// subtracted, the layout, the axes, the number of groups, the rounding of the residual sum. `variant` itself may be
+// among them. Some may not fit the input: the server refuses these.
 std::vector<Variant> Neighbours(const Variant& variant, const VariantInput& input);
 
 inline constexpr char kAsGiven[] = "as given";
+
+// The first of the trailing axes that `spec`, a LayerNorm or RMSNorm of a tensor of this rank, normalises; `rank` where
+// its axes are others, and for other methods.
+int64_t FirstTrailingAxis(const v1::NormSpec& spec, int64_t rank);
 
 // Where `variant` differs from `given`, in words: "eps 1e-06, cast_then_affine", or kAsGiven.
 std::string Differences(const Variant& variant, const Variant& given);

@@ -109,6 +109,7 @@ Json FoundJson(const Verification& v) {
     out.push_back({{"differences", Differences(variant, v.given)},
                    {"spec", MessageJson(variant.spec)},
                    {"unbiased", variant.unbiased},
+                   {"rounds_weight", variant.rounds_weight},
                    {"nearest", fit.nearest},
                    {"mismatches", fit.mismatches},
                    {"max_ulps", fit.max_ulps},

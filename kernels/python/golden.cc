@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "kernels/methods.h"
 #include "kernels/outputs.h"
 #include "kernels/plan.h"
+#include "kernels/python/exact_values.h"
 
 namespace normd {
 namespace {
@@ -237,6 +239,31 @@ absl::Status Run(const normd_golden_call& call) {
   return result;
 }
 
+absl::Status Exact(const normd_golden_call& call, const normd_golden_exact_values& values) {
+  NORMD_ASSIGN_OR_RETURN(const CheckedCall checked, Check(call));
+  for (const normd_golden_tensor* tensor : {&call.x, &call.residual}) {
+    if (tensor->dtype == NORMD_ABSENT || tensor->dtype == NORMD_F64) continue;
+    return OutOfRange(tensor == &call.x ? "x.dtype" : "residual.dtype", Concat(tensor->dtype), "NORMD_F64");
+  }
+  if (checked.plan.cast_order != CastOrder::kAffineThenCast) {
+    return OutOfRange("cast_order", Concat(call.spec.cast_order), "NORMD_AFFINE_THEN_CAST");
+  }
+  std::vector<int64_t> all;
+  if (values.elements == nullptr) {
+    all.resize(static_cast<size_t>(checked.plan.elements));
+    std::iota(all.begin(), all.end(), 0);
+  }
+  const absl::Span<const int64_t> wanted =
+      values.elements == nullptr ? all : absl::MakeConstSpan(values.elements, static_cast<size_t>(values.count));
+  for (const int64_t index : wanted) {
+    if (index >= 0 && index < checked.plan.elements) continue;
+    return OutOfRange("elements", Concat(index), Concat("at least 0 and below ", checked.plan.elements));
+  }
+  FindLowParts(MakeJob(call, checked, nullptr), ConvertParameters(checked.parameters, checked.spec.weight_offset),
+               {wanted, static_cast<const double*>(call.y), values.low, values.bound});
+  return absl::OkStatus();
+}
+
 int32_t CopyShape(const Shape& shape, int64_t* to) {
   std::copy(shape.begin(), shape.end(), to);
   return static_cast<int32_t>(shape.size());
@@ -276,6 +303,11 @@ int normd_golden_plan(const normd_golden_call* call, normd_golden_plan_info* inf
 
 int normd_golden_run(const normd_golden_call* call, char* error, size_t error_bytes) {
   return normd::Report(normd::Run(*call), error, error_bytes);
+}
+
+int normd_golden_exact(const normd_golden_call* call, const normd_golden_exact_values* values, char* error,
+                       size_t error_bytes) {
+  return normd::Report(normd::Exact(*call, *values), error, error_bytes);
 }
 
 size_t normd_golden_call_bytes(void) { return sizeof(normd_golden_call); }

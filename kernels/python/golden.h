@@ -102,6 +102,21 @@ NORMD_GOLDEN_EXPORT int normd_golden_plan(const normd_golden_call* call, normd_g
                                           size_t error_bytes);
 NORMD_GOLDEN_EXPORT int normd_golden_run(const normd_golden_call* call, char* error, size_t error_bytes);
 
+// What the nearest f64 leaves out of y, for elements of a call whose x is f64.
+typedef struct normd_golden_exact_values {
+  const int64_t* elements;  // indices in memory order; null: all
+  int64_t count;
+  double *low, *bound;  // of the size of y
+} normd_golden_exact_values;
+
+// Writes for each of the elements the f64 `low` that is nearest to what y leaves out of the real number of the formula,
+// and its `bound`: the number lies within it of y + low, to about 100 bits. `call` is one that normd_golden_run has
+// done, and y is read. Leaves the numbers of elements alone where y is all that is known: where it or its group is not
+// finite, and of LpNorm with a p other than 1, 2 and infinity. x, and a residual, must be f64, the cast order
+// AFFINE_THEN_CAST. Returns as normd_golden_run does.
+NORMD_GOLDEN_EXPORT int normd_golden_exact(const normd_golden_call* call, const normd_golden_exact_values* values,
+                                           char* error, size_t error_bytes);
+
 // The sizes of normd_golden_call and normd_golden_plan_info, by which a caller of another language finds out that its
 // structs are others.
 NORMD_GOLDEN_EXPORT size_t normd_golden_call_bytes(void);

@@ -34,13 +34,46 @@ bool Holds(const std::vector<std::string>& words, const std::string& word) {
 TEST(VariantsTest, DifferInOneChoice) {
   const std::vector<std::string> words = NeighboursOf(RmsVariant(), {.shape = {4, 8}, .has_weight = true});
   for (const char* word : {"eps 1e-06", "eps 0", "add_to_root", "clamp_root", "cast_then_affine", "weight_offset 1",
-                           "layer_norm, axes 1", "axes 0,1"}) {
+                           "weight_offset 1, 1 + w rounded", "layer_norm, axes 1", "axes 0,1"}) {
     EXPECT_TRUE(Holds(words, word)) << word << " is not among " << testing::PrintToString(words);
   }
   EXPECT_TRUE(Holds(words, "eps 1e-06, add_to_root"));
   EXPECT_FALSE(Holds(words, "variance over n - 1"));  // RMSNorm has no variance
   EXPECT_FALSE(Holds(words, "keep_wide"));            // there is no residual
   EXPECT_TRUE(Holds(NeighboursOf(RmsVariant(), {.shape = {4, 8, 2}}), "axes 1"));
+}
+
+TEST(VariantsTest, AChoiceKeepsTheOthers) {
+  Variant variant = RmsVariant();
+  variant.spec.mutable_rms_norm()->set_weight_offset(1);
+  variant.rounds_weight = true;
+  variant.residual_rounding = v1::RESIDUAL_ROUNDING_KEEP_WIDE;
+  int without = 0, rounded_first = 0;
+  const std::vector<Variant> neighbours =
+      Neighbours(variant, {.shape = {4, 8, 2}, .has_weight = true, .has_bias = true, .has_residual = true});
+  for (const Variant& other : neighbours) {
+    without += other.rounds_weight ? 0 : 1;
+    rounded_first += other.residual_rounding == v1::RESIDUAL_ROUNDING_ROUND_FIRST ? 1 : 0;
+  }
+  EXPECT_EQ(without, 2);  // w, and 1 + w as it is
+  EXPECT_EQ(rounded_first, 1);
+}
+
+TEST(VariantsTest, TrailingAxesHaveAFirst) {
+  v1::NormSpec spec;
+  spec.mutable_rms_norm();
+  EXPECT_EQ(FirstTrailingAxis(spec, 3), 2);
+  spec.mutable_rms_norm()->add_axes(-1);
+  spec.mutable_rms_norm()->add_axes(1);
+  EXPECT_EQ(FirstTrailingAxis(spec, 3), 1);
+  spec.mutable_rms_norm()->clear_axes();
+  spec.mutable_rms_norm()->add_axes(1);
+  EXPECT_EQ(FirstTrailingAxis(spec, 3), 3);
+  spec.mutable_layer_norm()->add_normalized_shape(8);
+  spec.mutable_layer_norm()->add_normalized_shape(2);
+  EXPECT_EQ(FirstTrailingAxis(spec, 3), 1);
+  spec.mutable_batch_norm();
+  EXPECT_EQ(FirstTrailingAxis(spec, 3), 3);
 }
 
 TEST(VariantsTest, GroupsAreThoseThatDivideTheChannels) {

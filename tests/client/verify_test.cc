@@ -41,6 +41,11 @@ void ApplyAffine(const v1::Parameters& parameters, size_t columns, std::vector<d
   for (size_t i = 0; i < values.size(); ++i) values[i] = values[i] * weight[i % columns] + bias[i % columns];
 }
 
+bool Fits(const v1::Parameters& parameters, size_t columns) {
+  const auto fits = [&](const v1::Tensor& tensor) { return Tensor::FromProto(tensor)->ToDoubles().size() == columns; };
+  return (!parameters.has_weight() || fits(parameters.weight())) && (!parameters.has_bias() || fits(parameters.bias()));
+}
+
 class ExactServer : public v1::Normalizer::Service {
  public:
   std::vector<v1::NormalizeRequest> requests;
@@ -62,7 +67,11 @@ class ExactServer : public v1::Normalizer::Service {
       for (size_t i = 0; i < values.size(); ++i) values[i] += residual[i];
     }
     if (output.kind() == v1::OUTPUT_KIND_Y) {
-      const auto columns = static_cast<size_t>(x.shape.back());
+      const bool over_all = request->spec().rms_norm().axes_size() == static_cast<int>(x.shape.size());
+      const auto columns = static_cast<size_t>(over_all ? x.elements() : x.shape.back());
+      if (!request->spec().has_rms_norm() || !Fits(request->parameters(), columns)) {
+        return {grpc::StatusCode::INVALID_ARGUMENT, "not of this server"};
+      }
       values = RmsNorm(values, columns, request->spec().rms_norm().eps());
       ApplyAffine(request->parameters(), columns, values);
     }
@@ -272,6 +281,38 @@ TEST_F(VerifyTest, NothingToCompareIsNoSuccess) {
   const Ran ran = Verify({});
   EXPECT_EQ(ran.code, kExitError) << ran.out;
   EXPECT_NE(ran.err.find("x has no elements to compare"), std::string::npos) << ran.err;
+}
+
+TEST_F(VerifyTest, FindsThatOnePlusTheWeightWasRounded) {
+  Save(v1::DTYPE_F16, 0);
+  const std::vector<double> x = Tensor::Rounded(v1::DTYPE_F16, {4, 8}, x_).ToDoubles();
+  std::vector<double> w(8), y = RmsNorm(x, 8);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = 0.1 * std::sin(1.0 + static_cast<double>(i));
+  const Tensor weight = Tensor::Rounded(v1::DTYPE_F16, {8}, w);
+  for (size_t i = 0; i < y.size(); ++i) {
+    y[i] *= Tensor::Rounded(v1::DTYPE_F16, {1}, {1 + weight.ToDoubles()[i % 8]}).ToDoubles()[0];
+  }
+  ASSERT_TRUE(SaveTensor(Path("w.npy"), weight, {}).ok());
+  ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(v1::DTYPE_F16, {4, 8}, y), {}).ok());
+  const auto said = VerifyJson({"--weight", Path("w.npy"), "--weight-offset=1", "--max-ulp=0.5", "--find-variant"}, 1);
+  const auto& best = said["variants"][0];
+  EXPECT_EQ(best["differences"], "1 + w rounded");
+  EXPECT_EQ(best["rounds_weight"], true);
+  EXPECT_EQ(best["nearest"], 32);
+  EXPECT_EQ(best["fits"], true);
+}
+
+TEST_F(VerifyTest, FindsStatisticsOfAllAxesBesideAWeightOfTheLast) {
+  Save(v1::DTYPE_F32, 0);
+  const std::vector<double> x = Tensor::Rounded(v1::DTYPE_F32, {4, 8}, x_).ToDoubles();
+  std::vector<double> w(8), y = RmsNorm(x, 32);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = 1 + 0.125 * static_cast<double>(i);
+  for (size_t i = 0; i < y.size(); ++i) y[i] *= w[i % 8];
+  ASSERT_TRUE(SaveTensor(Path("w.npy"), Tensor::Rounded(v1::DTYPE_F32, {8}, w), {}).ok());
+  ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(v1::DTYPE_F32, {4, 8}, y), {}).ok());
+  const auto said = VerifyJson({"--weight", Path("w.npy"), "--find-variant"}, 1);
+  EXPECT_EQ(said["variants"][0]["differences"], "axes 0,1");
+  EXPECT_EQ(said["variants"][0]["nearest"], 32);
 }
 
 TEST_F(VerifyTest, TheVerdictIsInColour) {

@@ -201,6 +201,18 @@ class VerifyTest(ServerTest):
         flags = ("--eps=1e-5", f"--weight={w}", "--dtype=bf16")
         self.succeed(NORMCTL, "rms-norm", x, *flags, "--cast-order=cast-then-affine", "-o", y, self.at)
         self.assertEqual(self.found("rms-norm", x, *flags, f"--with={y}"), ("cast_then_affine", True))
+        # 1 + w rounded to bf16, 8 bits, before the product; and statistics of all axes beside a weight of the last.
+        small = [math.cos(i) / 4 for i in range(32)]
+        write_npy(self.path("fs.npy"), (32,), small)
+        write_npy(self.path("fr.npy"), (32,), [round((1 + v) * 2 ** (7 + (v < 0))) / 2 ** (7 + (v < 0)) for v in small])
+        self.succeed(NORMCTL, "rms-norm", x, "--eps=1e-5", f"--weight={self.path('fr.npy')}", "--dtype=bf16", "-o", y,
+                     self.at)
+        flags = ("--eps=1e-5", "--weight-offset=1", f"--weight={self.path('fs.npy')}", "--dtype=bf16")
+        self.assertEqual(self.found("rms-norm", x, *flags, f"--with={y}"), ("1 + w rounded", True))
+        write_npy(self.path("fa.npy"), (8, 32), 8 * [0.5 + math.cos(i) / 4 for i in range(32)])
+        self.succeed(NORMCTL, "rms-norm", x, "--eps=1e-5", "--axes=0,1", f"--weight={self.path('fa.npy')}", "-o", y,
+                     self.at)
+        self.assertEqual(self.found("rms-norm", x, "--eps=1e-5", f"--weight={w}", f"--with={y}"), ("axes 0,1", True))
         rows = [values[at:at + 32] for at in range(0, 256, 32)]
         result = []
         for row in rows:

@@ -72,6 +72,111 @@ def test_the_value_is_known_to_a_hundred_bits():
     assert np.abs(value.low).max() > 0
 
 
+def judge(value):
+    """A list of the 300-bit numbers of an array."""
+    return [JUDGE.mpf(float(one)) for one in np.ravel(value)]
+
+
+def power_norm(x, weight, bias, phi):
+    """PowerNorm with one group of channels and given phi, which is the float64 that the formula has."""
+    for row in x:
+        root = JUDGE.sqrt(sum(one**2 for one in judge(row)) / len(row) + JUDGE.mpf(1e-5))
+        for one, w, b, v in zip(*map(judge, (row, weight, bias, phi))):
+            yield one / root / JUDGE.sqrt(v + JUDGE.mpf(1e-5)) * w + b
+
+
+def lp_norm(x, norm):
+    for row in x:
+        yield from (one / norm(judge(row)) for one in judge(row))
+
+
+def masked_batch_norm(x, mask, weight):
+    for channel in range(x.shape[1]):
+        counted = judge(x[mask, channel])
+        mean = sum(counted) / len(counted)
+        root = JUDGE.sqrt(sum((one - mean) ** 2 for one in counted) / len(counted) + JUDGE.mpf(1e-5))
+        yield from ((one - mean) / root * JUDGE.mpf(float(weight[channel])) for one in judge(x[:, channel]))
+
+
+def residual_layer_norm(x, r):
+    for row, other in zip(x, r):
+        h = [a + JUDGE.mpf(1 / 3) * b for a, b in zip(judge(row), judge(other))]
+        mean = sum(h) / len(h)
+        root = JUDGE.sqrt(sum((one - mean) ** 2 for one in h) / len(h) + JUDGE.mpf(1e-5))
+        yield from ((one - mean) / root for one in h)
+
+
+X, R, W, B = (normal(shape, seed=seed) for seed, shape in enumerate([(6, 5), (6, 5), 5, 5]))
+V = np.abs(normal(5, np.float64, seed=4))
+MASK = np.array([True, False, True, True, False, True])
+ROOT = {
+    1: lambda row: sum(map(abs, row)),
+    2: lambda row: JUDGE.sqrt(sum(one**2 for one in row)),
+    math.inf: lambda row: max(map(abs, row)),
+}
+
+
+def scale_norm(x, weight, bias):
+    for one in lp_norm(x, lambda row: ROOT[2](row) + JUDGE.mpf(1e-5)):
+        yield one * judge(weight)[0] + judge(bias)[0]
+
+
+@pytest.mark.parametrize("spec, arguments, exact", [
+    (golden.ScaleNorm(), {"weight": W[:1], "bias": B[:1]}, lambda: scale_norm(X, W, B)),
+    (golden.LpNorm(1, -1), {}, lambda: lp_norm(X, ROOT[1])),
+    (golden.LpNorm(2, -1), {}, lambda: lp_norm(X, ROOT[2])),
+    (golden.LpNorm(math.inf, -1), {}, lambda: lp_norm(X, ROOT[math.inf])),
+    (golden.PowerNorm(), {"weight": W, "bias": B, "running_var": V}, lambda: power_norm(X, W, B, V)),
+    (golden.BatchNorm(), {"training": True, "mask": MASK, "weight": W}, lambda: masked_batch_norm(X, MASK, W)),
+    (golden.LayerNorm(5), {"residual": R, "residual_scale": 1 / 3, "residual_rounding": "keep_wide"},
+     lambda: residual_layer_norm(X, R)),
+], ids=["scale", "L1", "L2", "L-infinity", "power of given phi", "mask", "residual kept wide"])  # fmt: skip
+def test_the_value_of_other_methods_is_known_to_a_hundred_bits(spec, arguments, exact):
+    value = golden.exact(spec, X, **arguments)
+    if spec == golden.BatchNorm():  # whose judge goes channel by channel
+        value = value._make(part.T for part in value)
+    for high, low, bound, right in zip(*map(judge, value), exact()):
+        assert abs(right - high - low) <= bound
+    assert 0 < np.abs(value.low).max() and value.bound.max() < 1e-30
+
+
+def test_given_statistics_and_those_of_power_norm_in_training():
+    mean, var = np.array([0.5, -1.0, 2.0, 0.0, 1.0]), V
+    value = golden.exact(golden.BatchNorm(), X, W, running_mean=mean, running_var=var)
+    for i, j in np.ndindex(X.shape):
+        right = (JUDGE.mpf(float(X[i, j])) - mean[j]) / JUDGE.sqrt(JUDGE.mpf(var[j]) + JUDGE.mpf(1e-5)) * float(W[j])
+        assert abs(right - judge(value.high[i, j])[0] - judge(value.low[i, j])[0]) <= value.bound[i, j] < 1e-30
+    # v is a float64 by definition, and near this; y as if it were given is y.
+    scaled = list(power_norm(X, np.ones(5), np.zeros(5), np.full(5, 1 - 1e-5)))
+    near = [float(sum(one**2 for one in scaled[j::5]) / len(X)) for j in range(5)]
+    value = golden.exact(golden.PowerNorm(), X, W, B, training=True)
+    assert value.bound.max() < 1e-30
+    for column in range(5):
+        fits = 0
+        for v in (near[column], np.nextafter(near[column], 0), np.nextafter(near[column], 9)):
+            right = list(power_norm(X, W, B, np.full(5, v)))[column::5]
+            parts = (judge(part[:, column]) for part in value)
+            fits += all(abs(one - high - low) <= bound for one, high, low, bound in zip(right, *parts))
+        assert fits == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_elements_that_are_asked_for_are_those_of_all(dtype):
+    from normd_golden import _exact, _normalize
+
+    for spec, shape in ((golden.GroupNorm(2, layout="NHWC"), (2, 3, 3, 4)), (golden.LayerNorm(axes=(2, 0)), (2, 3, 4)),
+                        (golden.PowerNorm(2), (3, 4)), (golden.BatchNorm(), (3, 4, 5))):  # fmt: skip
+        given = _normalize.arguments(spec, normal(shape, dtype), training=True)
+        all_of_them = _exact.refine(given, _exact.of_arguments(given))
+        some = np.array([7, 2, 5])
+        few = _exact.refine(given, _exact.of_arguments(given), some)
+        others = np.setdiff1d(np.arange(few.low.size), some)
+        for name in ("low", "bound"):
+            a, b = (getattr(one, name).reshape(-1) for one in (few, all_of_them))
+            np.testing.assert_array_equal(a[some], b[some])
+        assert not few.low.reshape(-1)[others].any() and all_of_them.low.any()
+
+
 @pytest.mark.parametrize("spec, shape, group", [
     (golden.GroupNorm(2), (2, 4, 3), lambda x: x[1, 2:].reshape(-1)),
     (golden.InstanceNorm(layout="NHWC"), (2, 3, 3, 5), lambda x: x[1, :, :, 4].reshape(-1)),
@@ -176,6 +281,22 @@ def test_memory_of_any_order_and_alignment():
         np.testing.assert_array_equal(got, want)
 
 
+def test_memory_that_may_not_be_written():
+    x = normal((6, 40))
+    want = golden.layer_norm(x, 40)
+    x.setflags(write=False)
+    np.testing.assert_array_equal(golden.layer_norm(x, 40), want)
+    first = np.broadcast_to(x[0], (6, 40))
+    np.testing.assert_array_equal(golden.layer_norm(first, 40), np.broadcast_to(want[0], (6, 40)))
+    np.testing.assert_array_equal(golden.layer_norm(memoryview(x), 40), want)
+
+
+def test_groups_without_elements_take_no_time():
+    assert golden.rms_norm(np.empty((2**40, 0), np.float32)).shape == (2**40, 0)
+    found = golden.normalize("rms_norm", np.empty((3, 0), np.float32), outputs=("y", "inv_std"))
+    assert found.y.size == 0 and np.isnan(found.inv_std).all()
+
+
 def test_an_empty_tensor_has_an_empty_answer():
     assert golden.layer_norm(np.empty((0, 8), np.float32), 8).shape == (0, 8)
     assert golden.check(np.empty((0, 8), np.float32), "layer_norm", np.empty((0, 8), np.float32)).nearest == 1.0
@@ -197,20 +318,45 @@ def test_shapes_with_no_elements_or_one(spec, shape):
 
 
 class OnDlpack:
-    """An array of a library that numpy does not know."""
+    """An array of a library that numpy does not know, on a device of that library."""
 
-    def __init__(self, array, device=None):
-        self._array, self._device = array, device
+    def __init__(self, array, device=(1, 0)):
+        self.array, self.device, self.asked = array, device, []
 
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
+    def __dlpack__(self, *, dl_device=None, **options):
+        self.asked.append(dl_device)
+        if (dl_device or self.device) != (1, 0):
+            raise BufferError("the memory of a device is no capsule for the CPU")
+        return self.array.__dlpack__()
 
     def __dlpack_device__(self):
-        return self._device or self._array.__dlpack_device__()
+        return self.device
 
 
-def test_arrays_of_other_libraries_come_by_dlpack():
-    x = normal((2, 8))
-    np.testing.assert_array_equal(golden.layer_norm(OnDlpack(x), 8), golden.layer_norm(x, 8))
-    with pytest.raises(TypeError, match=r"x lies on DLPack device \(2, 0\); copy it to the CPU"):
-        golden.layer_norm(OnDlpack(x, (2, 0)), 8)
+class LikeCupy(OnDlpack):
+    def __array__(self, *arguments, **options):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+
+class WithoutCopies(OnDlpack):
+    """Of a library before DLPack 1.0, whose __dlpack__ knows no dl_device."""
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+
+@pytest.mark.parametrize("kind", [OnDlpack, LikeCupy])
+@pytest.mark.parametrize("device", [(1, 0), (2, 0), (2, 1)], ids=str)
+def test_arrays_of_other_libraries_come_by_dlpack(kind, device):
+    x, w = normal((2, 8)), normal(8, seed=2)
+    given = kind(x, device), kind(w, device)
+    np.testing.assert_array_equal(golden.layer_norm(given[0], 8, given[1]), golden.layer_norm(x, 8, w))
+    assert given[0].asked == ([None] if device == (1, 0) else [(1, 0)])
+    assert golden.check(kind(golden.layer_norm(x, 8), device), "layer_norm", x).nearest == 1.0
+
+
+def test_memory_of_a_device_that_nobody_copies_is_refused():
+    x = WithoutCopies(normal((2, 8)), (2, 0))
+    with pytest.raises(TypeError, match=r"^x cannot be read by DLPack from device \(2, 0\): .*; copy it to the CPU"):
+        golden.layer_norm(x, 8)
+    np.testing.assert_array_equal(golden.rms_norm(WithoutCopies(x.array)), golden.rms_norm(x.array))

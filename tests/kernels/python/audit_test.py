@@ -283,3 +283,9 @@ def test_onnx_keeps_an_eps_as_float32():
     pytest.importorskip("onnx", reason="onnx is not installed: tests/kernels/python/run.sh installs it")
     with pytest.raises(ValueError, match="eps is 1e-05; ONNX keeps float32"):
         generate.onnx_test("unused", golden.LayerNorm(4, eps=1e-5), x, np.ones(4, np.float32))
+
+
+def test_a_package_that_is_missing_is_named_with_its_cure(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert program.main(["audit", "onnx"]) == 2
+    assert capsys.readouterr().err.endswith("; pip install onnx\n")

@@ -2,6 +2,7 @@
 
 import ctypes
 
+import ml_dtypes
 import numpy as np
 import pytest
 from conftest import normal
@@ -90,6 +91,43 @@ CHANNELS = normal((2, 6, 3))
     (lambda: testing.norm_cases("rms_norm", shapes=((),)), ValueError, "shapes has (); it must have 1 to 8 extents"),
     (lambda: testing.norm_cases("rms_norm", shapes=((0,),)), ValueError, "shapes has (0,); it must have 1 to 8 extent"),
     (lambda: testing.norm_cases("rms_norm", shapes=(4, 8)), TypeError, "shapes has 4; each of them must be a tuple of"),
+    (lambda: golden.rms_norm(None), TypeError, "x is None; give an array"),
+    (lambda: golden.check(None, "rms_norm", X), TypeError, "candidate is None; give an array"),
+    (lambda: golden.check(X.astype(object), "rms_norm", X), TypeError, "candidate has dtype object; float32"),
+    (lambda: golden.check(X + 0j, "rms_norm", X), TypeError, "candidate has dtype complex64; float32"),
+    (lambda: golden.check(1.0, "rms_norm", X), TypeError, "candidate has dtype float64; it must have that of x, float"),
+    (lambda: golden.check(X, "rms_norm", X, reference=X.astype("f8")), TypeError, "reference has dtype float64; it mu"),
+    (lambda: golden.rms_norm([[1.0], [1.0, 2.0]]), TypeError, "x is a list that numpy cannot read (setting an array"),
+    (lambda: golden.rms_norm(X.astype(np.longdouble)), TypeError, "x has dtype float128; float32, float16"),
+    (lambda: golden.rms_norm(X.astype(ml_dtypes.float8_e5m2)), TypeError, "x has dtype float8_e5m2; float32, float16"),
+    (lambda: golden.rms_norm(np.broadcast_to(np.float32(1), (2**46, 8))), ValueError,
+     f"x has shape [{2**46}, 8]; a dense copy needs {2**51} bytes, which there are not"),
+    (lambda: golden.layer_norm(X), ValueError, "normalized_shape is missing; give normalized_shape or axes"),
+    (lambda: golden.layer_norm(X, 6, axes=(1,)), ValueError, "axes and normalized_shape are both given; give one of"),
+    (lambda: golden.layer_norm(X, -1), ValueError, "normalized_shape[0] is -1; it must be at least 0"),
+    (lambda: golden.layer_norm(X, axes=(1, 1)), ValueError, "axes[1] is 1; it must be an axis that is not listed bef"),
+    (lambda: golden.layer_norm(X, 6, np.ones((2, 3), "f4")), ValueError, "weight has shape [2,3]; it must have [6]"),
+    (lambda: golden.rms_norm(X, eps=np.inf), ValueError, "eps is inf; it must be finite and at least 0"),
+    (lambda: golden.rms_norm(X, eps=1j), TypeError, "eps is 1j; it must be a number"),
+    (lambda: golden.rms_norm(X, eps=np.True_), TypeError, "eps is "),
+    (lambda: golden.rms_norm(X, eps=np.ones(2)), TypeError, "eps is array([1., 1.]); it must be a number"),
+    (lambda: golden.rms_norm(X, weight_offset=np.nan), ValueError, "weight_offset is nan; it must be 0 or 1"),
+    (lambda: golden.rms_norm(X, cast_order=1), ValueError, "cast_order is 1; affine_then_cast, cast_then_affine are"),
+    (lambda: golden.rms_norm(X, residual_scale=2), ValueError, "residual_scale is 2.0; give the residual that it scal"),
+    (lambda: golden.normalize(golden.LpNorm(), X, np.ones(6, "f4")), ValueError, "weight is given, but lp_norm takes"),
+    (lambda: golden.normalize("batch_norm", X, training="no"), TypeError, "training is 'no'; it must be True or False"),
+    (lambda: golden.normalize("rms_norm", X, outputs=None), ValueError, "outputs is None; a tuple of y, h, mean, inv_"),
+    (lambda: golden.normalize("rms_norm", X, epsilon=1), TypeError, "epsilon is no argument; residual, residual_scale"),
+    (lambda: golden.normalize(golden.RMSNorm, X), TypeError, "spec is the class RMSNorm; give one of it, such as RMS"),
+    (lambda: golden.batch_norm(X, np.ones(6), np.full(6, np.nan)), ValueError, "running_var[0] is nan; it must be at"),
+    (lambda: golden.p_rms_norm(X), ValueError, "p is missing; give p or k"),
+    (lambda: golden.p_rms_norm(X, np.nan), ValueError, "p is nan; it must be above 0 and at most 1"),
+    (lambda: golden.lp_norm(X, np.nan), ValueError, "p is nan; it must be at least 1"),
+    (lambda: golden.exact("rms_norm", X).interval((9, 9)), ValueError, "index is (9, 9); it must name one element of"),
+    (lambda: golden.exact("rms_norm", X).interval(0), ValueError, "index is 0; it must name one element of shape [4, 6"),
+    (lambda: testing.norm_cases("rms_norm", dtypes="f32"), ValueError, "dtypes has 'f32'; float32, float16"),
+    (lambda: testing.norm_cases("rms_norm", shapes=((2**40, 8),)), ValueError, f"shapes has ({2**40}, 8); it must have"),
+    (lambda: testing.batch_invariant(lambda x: x, 3.0), TypeError, "x is a float without axes; it must have rows to"),
 ])  # fmt: skip
 def test_a_mistake_is_named(call, error, sentence):
     with pytest.raises(error) as caught:
@@ -125,7 +163,7 @@ def refusal(**fields):
 
     x, variance, y = (np.ones(shape, dtype) for shape, dtype in (((2, 3), "f4"), (3, "f8"), ((2, 3), "f4")))
     call = _library.Call()
-    call.spec.method, call.spec.layout = golden.BatchNorm.number, fields.pop("layout", 1)
+    call.spec.method, call.spec.layout = golden.BatchNorm.code, fields.pop("layout", 1)
     call.x = _library.Tensor(x.ctypes.data, 1, 2, (2, 3))
     call.given_mean = call.given_variance = variance.ctypes.data
     call.num_given, call.y = 3, y.ctypes.data
@@ -146,3 +184,27 @@ def test_the_c_interface_checks_every_number():
     assert refusal(layout=2) == ""
     assert refusal(layout=0) == "layout is 0; it must be NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST"
     assert refusal(layout=3) == "layout is 3; it must be NORMD_CHANNELS_FIRST or NORMD_CHANNELS_LAST"
+
+
+def exact_refusal(index=0, dtype=4, cast_order=0):
+    """What golden.h says of the exact values of an RMSNorm on [2]."""
+    from normd_golden import _library
+
+    x, y, low, bound, wanted = np.ones(2), np.ones(2), np.zeros(2), np.zeros(2), np.array([index])
+    call = _library.Call()
+    call.spec.method, call.spec.cast_order, call.y = golden.RMSNorm.code, cast_order, y.ctypes.data
+    call.x = _library.Tensor(x.ctypes.data, dtype, 1, (2,))
+    values = _library.ExactValues(wanted.ctypes.data, 1, low.ctypes.data, bound.ctypes.data)
+    try:
+        _library.exact(call, values)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_the_exact_values_of_the_c_interface_are_checked():
+    assert exact_refusal() == ""
+    assert exact_refusal(index=2) == "elements is 2; it must be at least 0 and below 2"
+    assert exact_refusal(index=-1) == "elements is -1; it must be at least 0 and below 2"
+    assert exact_refusal(dtype=1) == "x.dtype is 1; it must be NORMD_F64"
+    assert exact_refusal(cast_order=2) == "cast_order is 2; it must be NORMD_AFFINE_THEN_CAST"

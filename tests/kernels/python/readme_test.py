@@ -2,9 +2,11 @@
 
 import re
 
-from conftest import ROOT
+import numpy as np
+from conftest import ROOT, normal, rms_norm_kernel
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "kernels/python/README.md").read_text(encoding="utf-8"), re.DOTALL)
+PAGE = (ROOT / "kernels/python/README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_file_of_a_kernels_author(pytester, monkeypatch):
@@ -19,3 +21,11 @@ def test_answers_and_judgement(capsys):
     exec("\n".join(BLOCKS[1:]), scope)
     assert scope["low"] < scope["high"]
     assert scope["report"].nearest == 1.0 and "100 % nearest" in capsys.readouterr().out
+
+
+def test_three_lines_give_the_verdict(capsys):
+    lines = re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)[0]
+    assert lines.count("\n") == 3
+    x, weight = normal((64, 512), np.float16), normal(512, np.float16, seed=2)
+    exec(lines, {"x": x, "weight": weight, "y": rms_norm_kernel(x, weight, 1e-6, cast_first=True)})
+    assert "variant: CAST_THEN_AFFINE fits: " in capsys.readouterr().out

@@ -3,8 +3,8 @@
 # build folder: nothing is compiled.
 #   tests/kernels/python/run.sh [--build-dir=build/release] [--torch | --frameworks] [PYTEST-ARGUMENT...]
 # --torch       in an environment with Debian's python3-torch, whose tests are skipped without it.
-# --frameworks  torch, jax, ONNX Runtime and Triton's interpreter as they are, in an environment of 6 GB; prints the table
-#               of kernels/python/README.md.
+# --frameworks  torch, jax, ONNX Runtime, oneDNN, transformers, Liger and Triton's interpreter as they are, in an
+#               environment of 6 GB; prints the figures of the tables in kernels/python/README.md.
 # The library is BUILD/kernels/python/libnormd_golden.so, or the one that NORMD_GOLDEN_LIBRARY names.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
@@ -24,7 +24,8 @@ if [[ ${1:-} == --torch ]]; then
 fi
 tests=(tests/kernels/python --ignore=tests/kernels/python/frameworks)
 if [[ ${1:-} == --frameworks ]]; then
-  venv=$build/golden-frameworks-venv packages=(jax ml_dtypes numpy onnx onnxruntime pytest torch triton)
+  venv=$build/golden-frameworks-venv
+  packages=(jax liger-kernel ml_dtypes numpy onednn-cpu-gomp onnx onnxruntime pytest torch transformers triton)
   tests=(tests/kernels/python/frameworks)
   export NORMD_GOLDEN_FRAMEWORKS=1 TRITON_INTERPRET=1 JAX_PLATFORMS=cpu
   shift

@@ -1,5 +1,6 @@
 """Which variant of a method a kernel is: the mistakes that kernels have are found, and named."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from conftest import layer_norm_kernel, normal, rms_norm_kernel
@@ -55,6 +56,20 @@ def test_the_weight_of_gemma():
     assert differences(rms_norm_kernel(x, w, 1e-6), gemma, x, w) == ("nothing added to the weight",)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("cast_first", [True, False])
+def test_one_plus_the_weight_rounded_before_the_product(dtype, cast_first):
+    x, w = normal((16, 256)).astype(dtype), normal(256, seed=2, scale=0.1).astype(dtype)
+    y = rms_norm_kernel(x, (dtype(1) + w).astype(dtype), 1e-6, cast_first=cast_first)
+    rounded = "1 + weight rounded before the product"
+    order = ("CAST_THEN_AFFINE",) if cast_first else ()
+    gemma = golden.RMSNorm(eps=1e-6, weight_offset=1)
+    assert differences(y, gemma, x, w) == (*order, rounded)
+    assert differences(y, RMS, x, w) == (*order, "1 added to the weight", rounded)
+    wide = golden.rms_norm(x, 256, w, eps=1e-6, weight_offset=1)
+    assert differences(wide, gemma, x, w) == ()
+
+
 def test_squares_that_overflow():
     x, w = normal((16, 256), np.float16, scale=400), normal(256, np.float16, seed=2)
     y = rms_norm_kernel(x, w, 1e-6, narrow=True)
@@ -71,6 +86,8 @@ def test_an_unbiased_variance():
 def test_statistics_over_the_wrong_axis():
     x, w = normal((4, 32, 32)), normal(32, seed=2)
     assert differences(rms_norm_kernel(x, w, 1e-6, axis=1), RMS, x, w) == ("statistics over axis 1",)
+    assert differences(rms_norm_kernel(x, w, 1e-6, axis=(1, 2)), RMS, x, w) == ("statistics over axes 1, 2",)
+    assert differences(rms_norm_kernel(x, w, 1e-6, axis=(0, 1, 2)), RMS, x, w) == ("statistics over axes 0, 1, 2",)
 
 
 def test_a_mean_that_should_not_be_there():

@@ -17,7 +17,9 @@ def main(words: Optional[List[str]] = None) -> int:
     try:
         findings = list(_findings(options))
     except (ImportError, OSError, ValueError) as error:
-        print(f"normd_golden audit {options.what}: {error}", file=sys.stderr)
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        cure = f"; pip install {missing.partition('.')[0]}" if missing else ""
+        print(f"normd_golden audit {options.what}: {error}{cure}", file=sys.stderr)
         return 2
     shown = None if options.all else max(20, sum(one.is_wrong for one in findings))
     print(summary(findings, f"audit {options.what}", shown))

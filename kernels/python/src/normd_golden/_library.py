@@ -54,6 +54,14 @@ class PlanInfo(ctypes.Structure):
     ]
 
 
+class ExactValues(ctypes.Structure):
+    _fields_ = [
+        ("elements", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("low", "bound")),
+    ]
+
+
 def _load() -> ctypes.CDLL:
     # A checkout has no library beside its modules: NORMD_GOLDEN_LIBRARY names the one of a build folder.
     named = os.environ.get("NORMD_GOLDEN_LIBRARY")
@@ -91,15 +99,22 @@ def library() -> ctypes.CDLL:
 def plan(call: Call) -> PlanInfo:
     """What `call` will write; ValueError where the call is wrong."""
     info = PlanInfo()
-    error = ctypes.create_string_buffer(ERROR_BYTES)
-    if library().normd_golden_plan(ctypes.byref(call), ctypes.byref(info), error, ctypes.c_size_t(ERROR_BYTES)):
-        raise ValueError(_sentence(error.value))
+    _do("normd_golden_plan", call, info)
     return info
 
 
 def run(call: Call) -> None:
+    _do("normd_golden_run", call)
+
+
+def exact(call: Call, values: ExactValues) -> None:
+    _do("normd_golden_exact", call, values)
+
+
+def _do(function: str, *structs: ctypes.Structure) -> None:
+    """Calls the function of golden.h; ValueError with its sentence where it refuses."""
     error = ctypes.create_string_buffer(ERROR_BYTES)
-    if library().normd_golden_run(ctypes.byref(call), error, ctypes.c_size_t(ERROR_BYTES)):
+    if getattr(library(), function)(*map(ctypes.byref, structs), error, ctypes.c_size_t(ERROR_BYTES)):
         raise ValueError(_sentence(error.value))
 
 

@@ -69,6 +69,8 @@ class Arguments:
             h = run(self, ("h",)).h
             assert h is not None
             x, residual = h, None
+        if residual is not None:
+            residual = residual.like(_formats.F64, residual.widened())
         wide = x.like(_formats.F64, x.widened())
         spec = self.spec
         if getattr(spec, "eps", 0.0) is None:  # RMSNorm's default depends on the type
@@ -86,11 +88,22 @@ class Words(NamedTuple):
     is_nearest: bool
 
 
-def arguments(
+def arguments(spec: Union[str, Spec], x: Any, weight: Any = None, bias: Any = None, **rest: Any) -> Arguments:
+    """The arguments as tensors. `training` None: the statistics of x where none are given.
+
+    With `training` the running statistics are left aside, as torch does, whose update of them is no result here.
+    """
+    for name in rest:
+        if name not in OF_CALL + OF_STATE:
+            raise TypeError(f"{name} is no argument; {', '.join(OF_CALL + OF_STATE)} are possible")
+    return _read(spec, x, weight, bias, **rest)
+
+
+def _read(
     spec: Union[str, Spec],
     x: Any,
-    weight: Any = None,
-    bias: Any = None,
+    weight: Any,
+    bias: Any,
     *,
     residual: Any = None,
     residual_scale: float = 1.0,
@@ -100,10 +113,6 @@ def arguments(
     training: Optional[bool] = None,
     mask: Any = None,
 ) -> Arguments:
-    """The arguments as tensors. `training` None: the statistics of x where none are given.
-
-    With `training` the running statistics are left aside, as torch does, whose update of them is no result here.
-    """
     read = _tensors.operand(x, "x")
     spec = specs.as_spec(spec, read.shape)
     if isinstance(spec, specs.LpNorm):
@@ -115,14 +124,17 @@ def arguments(
         raise ValueError(f"running_mean has {mean.size} values; running_var must have as many, and has {other}")
     if mean is None and var is not None and isinstance(spec, specs.BatchNorm):
         raise ValueError("running_mean is missing; give it with running_var")
-    is_training = var is None if training is None else bool(training)
+    is_training = var is None if training is None else specs.flag(training, "training")
+    scale = specs.number(residual_scale, "residual_scale")
+    if residual is None and scale != 1:
+        raise ValueError(f"residual_scale is {scale}; give the residual that it scales")
     return Arguments(
         spec=spec,
         x=read,
         weight=_tensors.parameter(weight, "weight"),
         bias=_tensors.parameter(bias, "bias"),
         residual=None if residual is None else _tensors.operand(residual, "residual"),
-        residual_scale=specs.number(residual_scale, "residual_scale"),
+        residual_scale=scale,
         residual_rounding=_rounding(residual_rounding),
         running_mean=None if is_training else mean,
         running_var=None if is_training else var,
@@ -191,7 +203,8 @@ def run(given: Arguments, outputs: Sequence[str] = ("y",)) -> Words:
         if name in outputs:
             made[name] = given.x.like(format_, np.empty(shape, format_.words))
             setattr(call, field, made[name].words.ctypes.data)
-    _library.run(call)
+    if given.x.words.size or not made.keys() <= {"y", "h"}:  # there may be many groups without any element
+        _library.run(call)
     y, h, mean, inv_std = (made.get(name) for name in _OUTPUTS)
     return Words(y, h, mean, inv_std, bool(info.nearest))
 
@@ -226,8 +239,7 @@ def normalize(
 
     ValueError or TypeError, naming argument, value and limit, where something does not fit.
     """
-    unknown = [name for name in outputs if name not in _OUTPUTS]
-    if unknown or isinstance(outputs, str):
+    if isinstance(outputs, str) or not hasattr(outputs, "__iter__") or not set(outputs) <= set(_OUTPUTS):
         raise ValueError(f"outputs is {outputs!r}; a tuple of {', '.join(_OUTPUTS)} is possible")
     found = run(arguments(spec, x, weight, bias, **rest), outputs)
     arrays = (found.y, found.h, found.mean, found.inv_std)

@@ -20,7 +20,6 @@ from normd_golden._exact import Value
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _EDGES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1024.0)  # ulp, of the histogram
-_MOST_REFINED_GROUPS = 1000  # where float64 does not say which of two results is nearer
 
 
 class Errors(NamedTuple):
@@ -329,9 +328,8 @@ def _nearer(truth: _Truth, candidate: Array, reference: Array) -> Tuple[Array, i
     open_ &= ~special
     sign[open_], certain = _side(a[open_], b[open_], Value(*(part[open_] for part in truth.value)))
     unsure = np.flatnonzero(open_)[~certain]
-    if unsure.size and _exact.can_refine(truth.given):
-        groups = _exact.groups_of(truth.given, unsure)[:_MOST_REFINED_GROUPS]
-        finer = _exact.refine(truth.given, truth.value, groups)
+    if unsure.size:
+        finer = _exact.refine(truth.given, truth.value, unsure)
         flat = (part.reshape(-1)[unsure] for part in finer)
         again, certain = _side(a.reshape(-1)[unsure], b.reshape(-1)[unsure], Value(*flat))
         sign.reshape(-1)[unsure] = again

@@ -14,7 +14,8 @@ import numpy as np
 from normd_golden import _formats, _library
 from normd_golden._formats import Array, Format
 
-_DLPACK_CPU = 1
+_DLPACK_CPU = (1, 0)
+_DLPACK_HOST = (1, 3, 11, 13)  # kinds of memory that the CPU reads: its own, pinned for CUDA and ROCm, and managed
 _POSSIBLE = "float32, float16, bfloat16 and float64 are possible"
 
 
@@ -47,6 +48,8 @@ def operand(x: Any, name: str) -> Operand:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return _from_torch(x, name, torch)
+    if x is None:
+        raise TypeError(f"{name} is None; give an array")
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be lost; fill it first")
     if isinstance(x, np.ndarray):
@@ -55,17 +58,39 @@ def operand(x: Any, name: str) -> Operand:
 
 
 def _as_numpy(x: Any, name: str) -> Array:
-    if type(x).__module__.partition(".")[0] == "cupy":
-        return np.asarray(x.get())
-    if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
-        device = x.__dlpack_device__()
-        if device[0] != _DLPACK_CPU:
-            raise TypeError(f"{name} lies on DLPack device {tuple(device)}; copy it to the CPU, which is device (1, 0)")
-        return np.asarray(np.from_dlpack(x))
+    """An array of another library, or a list. cupy's `__array__` refuses, and jax's copies from any device."""
+    has_dlpack = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
+    if hasattr(x, "__array__") or not has_dlpack:
+        try:
+            return np.asarray(x)
+        except Exception as error:
+            if not has_dlpack:
+                what = f"a {type(x).__name__} that numpy cannot read ({error})"
+                raise TypeError(f"{name} is {what}; give an array") from error
+    return _by_dlpack(x, name)
+
+
+def _by_dlpack(x: Any, name: str) -> Array:
+    """An array that numpy does not know, copied by its own library where it lies on a device."""
+    device = tuple(x.__dlpack_device__())
     try:
-        return np.asarray(x)
+        return np.asarray(np.from_dlpack(x if device[0] in _DLPACK_HOST else _CopyOnCpu(x)))
     except Exception as error:
-        raise TypeError(f"{name} is a {type(x).__name__} that numpy cannot read ({error}); give an array") from error
+        why = f"cannot be read by DLPack from device {device}: {error}"
+        raise TypeError(f"{name} {why}; copy it to the CPU, which is device (1, 0)") from error
+
+
+class _CopyOnCpu:
+    """What asks a library for its array on the CPU, for releases of numpy that do not."""
+
+    def __init__(self, x: Any) -> None:
+        self._x = x
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._x.__dlpack__(**{**options, "dl_device": _DLPACK_CPU})
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return _DLPACK_CPU
 
 
 def as_array(format_: Format, words: Array) -> Any:
@@ -90,9 +115,17 @@ def _from_numpy(x: Array, name: str) -> Operand:
         if matches:
             if x.ndim > _library.MAX_RANK:
                 raise ValueError(f"{name} has rank {x.ndim}; at most {_library.MAX_RANK} is possible")
-            dense = np.ascontiguousarray(x, dtype=native).reshape(x.shape)
-            return Operand(format_, dense.view(format_.words), as_array)
+            return Operand(format_, _dense(x, native, name).view(format_.words), as_array)
     raise TypeError(f"{name} has dtype {x.dtype}; {_POSSIBLE}")
+
+
+def _dense(x: Array, dtype: Any, name: str) -> Array:
+    """The elements one by one in the order of the machine's bytes."""
+    try:
+        return np.ascontiguousarray(x, dtype=dtype).reshape(x.shape)
+    except MemoryError:
+        need = f"a dense copy needs {x.nbytes} bytes, which there are not"
+        raise ValueError(f"{name} has shape {list(x.shape)}; {need}") from None
 
 
 def _from_torch(x: Any, name: str, torch: Any) -> Operand:
@@ -150,7 +183,7 @@ def mask_bytes(mask: Any) -> Optional[Array]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(mask, torch.Tensor):
         mask = mask.cpu().numpy()
-    mask = np.asarray(mask)
+    mask = _as_numpy(mask, "mask")
     if mask.dtype != np.bool_ and mask.dtype != np.uint8:
         raise TypeError(f"mask has dtype {mask.dtype}; bool and uint8 are possible")
     return np.ascontiguousarray(mask).view(np.uint8).reshape(mask.shape)

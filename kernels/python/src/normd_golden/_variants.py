@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class Variant:
     eps: float
     cast_order: str
     weight_offset: float
+    rounds_weight: bool  # 1 + weight is rounded to the type of x before the product
     residual_rounding: str
     axes: Optional[Tuple[int, ...]]  # None: those of the spec
 
@@ -62,6 +63,8 @@ class Variant:
             words.append(f"eps {self.eps:g} {_MODE_WORDS[self.eps_mode]}")
         if self.weight_offset != specified.weight_offset:
             words.append("1 added to the weight" if self.weight_offset else "nothing added to the weight")
+        if self.rounds_weight:
+            words.append("1 + weight rounded before the product")
         if self.residual_rounding != specified.residual_rounding:
             words.append(
                 f"the residual sum {'kept wide' if self.residual_rounding == 'keep_wide' else 'rounded first'}"
@@ -188,6 +191,7 @@ def _specified(given: Arguments) -> Optional[Variant]:
         eps=spec.eps_for(given.x.format.digits == 53),
         cast_order=getattr(spec, "cast_order") or "affine_then_cast",
         weight_offset=getattr(spec, "weight_offset"),
+        rounds_weight=False,
         residual_rounding=given.residual_rounding,
         axes=None,
     )
@@ -209,12 +213,16 @@ class _Search:
 
     def __init__(self, given: Arguments, specified: Variant, sample: Array) -> None:
         self._given, self._specified, self._sample = given, specified, sample
-        parts = (given.weight, given.bias)
         self._wide = _wide_type(given.x.format)
-        self._weight, self._bias = (
+        weight, self._bias = (
             None if one is None else _groups.spread(given, one.widened()).reshape(-1)[sample].astype(self._wide)
-            for one in parts
+            for one in (given.weight, given.bias)
         )
+        # By what is added to the weight, and whether the sum is rounded.
+        self._weights: Dict[Tuple[float, bool], Optional[Array]] = {(specified.weight_offset, False): None}
+        if weight is not None:
+            sums = {offset: weight + offset for offset in (0.0, 1.0)}
+            self._weights = {(0.0, False): sums[0], (1.0, False): sums[1], (1.0, True): self._rounded(sums[1])}
 
     def results(self) -> Iterator[Tuple[Variant, Array]]:
         """Each variant with its y."""
@@ -225,20 +233,17 @@ class _Search:
                 if eps == 0 and mode != "inside_sqrt" and self._specified.eps_mode != mode:
                     continue  # the same as inside_sqrt
                 n = _normalised(found, statistic, mode, eps)
-                for order, offset in itertools.product(self._orders(), self._offsets()):
-                    variant = Variant(statistic, mode, eps, order, offset, rounding, axes)
-                    yield variant, self._apply(n, order, offset)
+                for order, ((offset, rounds), weight) in itertools.product(self._orders(), self._weights.items()):
+                    variant = Variant(statistic, mode, eps, order, offset, rounds, rounding, axes)
+                    yield variant, self._apply(n, weight, order == "cast_then_affine")
 
     def _eps(self) -> Tuple[float, ...]:
         return tuple(dict.fromkeys((self._specified.eps, *USUAL_EPS)))
 
     def _orders(self) -> Tuple[str, ...]:
-        if self._weight is None and self._bias is None:
+        if self._given.weight is None and self._given.bias is None:
             return (self._specified.cast_order,)
         return ("affine_then_cast", "cast_then_affine")
-
-    def _offsets(self) -> Tuple[float, ...]:
-        return (self._specified.weight_offset,) if self._weight is None else (0.0, 1.0)
 
     def _residual_roundings(self) -> Tuple[str, ...]:
         return (self._specified.residual_rounding,) if self._given.residual is None else ("round_first", "keep_wide")
@@ -284,21 +289,20 @@ class _Search:
             h.reshape(-1)[sample], mean[place], variance[place], mean_square[place], narrow[place], counted.shape[1]
         )
 
-    def _apply(self, n: Array, order: str, offset: float) -> Array:
-        """The words of n * (weight + offset) + bias."""
-        format_ = self._given.x.format
-        casts = order == "cast_then_affine"
-
-        def cast(values: Array) -> Array:
-            return format_.widen(format_.round(values)) if casts else values
-
+    def _apply(self, n: Array, weight: Optional[Array], casts: bool) -> Array:
+        """The words of n * weight + bias, rounded after each step if it `casts`."""
         with np.errstate(all="ignore"):
-            y = cast(n)
-            if self._weight is not None:
-                y = cast(y * (self._weight + offset))
+            y = self._rounded(n) if casts else n
+            if weight is not None:
+                y = self._rounded(y * weight) if casts else y * weight
             if self._bias is not None:
                 y = y + self._bias
-        return format_.round(y)
+        return self._given.x.format.round(y)
+
+    def _rounded(self, values: Array) -> Array:
+        """The values as numbers of the type of x, in float64."""
+        format_ = self._given.x.format
+        return format_.widen(format_.round(values))
 
 
 def _normalised(found: _Statistics, statistic: str, mode: str, eps: float) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import sys
 import zlib
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
@@ -14,6 +15,7 @@ from normd_golden import _formats, _library, _normalize, _tensors, specs
 from normd_golden._formats import Array, Format
 
 Random = np.random.Generator
+_MOST_ELEMENTS = 1 << 32  # of a case
 
 
 def _normal(rng: Random, format_: Format, shape: Tuple[int, ...]) -> Array:
@@ -158,6 +160,8 @@ def _extents(shape: Any) -> Tuple[int, ...]:
     found = tuple(specs.whole(extent, "shapes") for extent in shape)
     if not 1 <= len(found) <= _library.MAX_RANK or min(found) < 1:
         raise ValueError(f"shapes has {found}; it must have 1 to {_library.MAX_RANK} extents of at least 1")
+    if math.prod(found) > _MOST_ELEMENTS:
+        raise ValueError(f"shapes has {found}; it must have at most {_MOST_ELEMENTS} elements")
     return found
 
 
@@ -170,7 +174,7 @@ def make_cases(
 ) -> List[Case]:
     """The cases of a method for every dtype and shape: ordinary data, and with `hard` where kernels go wrong."""
     found = []
-    for dtype in dtypes:
+    for dtype in (dtypes,) if isinstance(dtypes, str) else dtypes:
         if dtype not in _formats.BY_NAME:
             raise ValueError(f"dtypes has {dtype!r}; {', '.join(_formats.BY_NAME)} are possible")
         for shape in map(_extents, shapes):

@@ -14,6 +14,8 @@ import dataclasses
 import operator
 from typing import Any, ClassVar, Dict, Mapping, Optional, Sequence, Tuple, Type, Union
 
+import numpy as np
+
 from normd_golden import _library
 
 Shape = Union[int, Sequence[int]]
@@ -67,8 +69,14 @@ def extents(value: Optional[Shape], field: str) -> Tuple[int, ...]:
     return found
 
 
+def flag(value: Any, field: str) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{field} is {value!r}; it must be True or False")
+    return bool(value)
+
+
 def number(value: Any, field: str) -> float:
-    if isinstance(value, (bool, str, bytes)):
+    if isinstance(value, (bool, np.bool_, str, bytes)):
         raise TypeError(f"{field} is {value!r}; it must be a number")
     try:
         return float(value)
@@ -83,7 +91,7 @@ class Spec:
     """Base of all specs."""
 
     method: ClassVar[str] = ""
-    number: ClassVar[int] = 0
+    code: ClassVar[int] = 0  # of golden.h
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -111,7 +119,7 @@ class Spec:
 
     def fill(self, out: _library.Spec, is_f64: bool) -> None:
         """Writes the struct of golden.h."""
-        out.method = self.number
+        out.method = self.code
         out.has_eps, out.eps = 1, self.eps_for(is_f64)
         for name in ("eps_mode", "cast_order", "k_rounding", "layout"):
             value = getattr(self, name, None)
@@ -141,7 +149,7 @@ class LayerNorm(Spec):
     """y = (x - mean) / sqrt(variance + eps) * weight + bias over the trailing axes, or over the listed `axes`."""
 
     method: ClassVar[str] = "layer_norm"
-    number: ClassVar[int] = 2
+    code: ClassVar[int] = 2
     normalized_shape: Optional[Shape] = None
     eps: float = 1e-5
     axes: Optional[Sequence[int]] = None
@@ -158,7 +166,7 @@ class RMSNorm(Spec):
     """
 
     method: ClassVar[str] = "rms_norm"
-    number: ClassVar[int] = 5
+    code: ClassVar[int] = 5
     normalized_shape: Optional[Shape] = None
     eps: Optional[float] = None
     axes: Optional[Sequence[int]] = None
@@ -175,7 +183,7 @@ class GroupNorm(Spec):
     """y = (x - mean) / sqrt(variance + eps) * weight + bias for each sample and group of C / num_groups channels."""
 
     method: ClassVar[str] = "group_norm"
-    number: ClassVar[int] = 4
+    code: ClassVar[int] = 4
     num_groups: int = 1
     eps: float = 1e-5
     layout: str = "channels_first"
@@ -190,7 +198,7 @@ class InstanceNorm(Spec):
     """y = (x - mean) / sqrt(variance + eps) * weight + bias for each sample and channel, over the spatial axes."""
 
     method: ClassVar[str] = "instance_norm"
-    number: ClassVar[int] = 3
+    code: ClassVar[int] = 3
     eps: float = 1e-5
     layout: str = "channels_first"
     eps_mode: Optional[str] = None
@@ -203,7 +211,7 @@ class BatchNorm(Spec):
     """y = (x - mean) / sqrt(variance + eps) * weight + bias for each channel, of given or of the batch's statistics."""
 
     method: ClassVar[str] = "batch_norm"
-    number: ClassVar[int] = 1
+    code: ClassVar[int] = 1
     eps: float = 1e-5
     layout: str = "channels_first"
     eps_mode: Optional[str] = None
@@ -216,7 +224,7 @@ class PRMSNorm(Spec):
     """y = x / sqrt(mean of the first k x^2 + eps) * weight + bias over the last axis; one of p and k is given."""
 
     method: ClassVar[str] = "p_rms_norm"
-    number: ClassVar[int] = 6
+    code: ClassVar[int] = 6
     p: Optional[float] = None
     k: Optional[int] = None
     eps: float = 1e-6
@@ -236,7 +244,7 @@ class ScaleNorm(Spec):
     """y = x / (|x| + eps) * weight + bias over the last axis, |x| the L2 norm; weight and bias are one number each."""
 
     method: ClassVar[str] = "scale_norm"
-    number: ClassVar[int] = 7
+    code: ClassVar[int] = 7
     eps: float = 1e-5
     eps_mode: Optional[str] = None
     cast_order: Optional[str] = None
@@ -248,7 +256,7 @@ class LpNorm(Spec):
     """y = x / max(norm, eps) over one axis or several, as torch.nn.functional.normalize. There are no parameters."""
 
     method: ClassVar[str] = "lp_norm"
-    number: ClassVar[int] = 8
+    code: ClassVar[int] = 8
     p: float = 2.0
     dim: Optional[Shape] = 1
     eps: float = 1e-12
@@ -266,7 +274,7 @@ class PowerNorm(Spec):
     """x over the root mean square of its group of channels, over sqrt(phi + eps), * weight + bias."""
 
     method: ClassVar[str] = "power_norm"
-    number: ClassVar[int] = 9
+    code: ClassVar[int] = 9
     num_groups: int = 1
     eps: float = 1e-5
     cast_order: Optional[str] = None
@@ -289,6 +297,8 @@ def as_spec(spec: Union[str, Spec], shape: Sequence[int] = ()) -> Spec:
         if spec == "p_rms_norm":
             return PRMSNorm(p=1.0)
         return BY_METHOD[spec]() if spec != "layer_norm" or not shape else LayerNorm(shape[-1])
+    if isinstance(spec, type) and issubclass(spec, Spec):
+        raise TypeError(f"spec is the class {spec.__name__}; give one of it, such as {spec.__name__}()")
     if not isinstance(spec, Spec):
         raise TypeError(f"spec is a {type(spec).__name__}; a Spec and {', '.join(BY_METHOD)} are possible")
     return spec

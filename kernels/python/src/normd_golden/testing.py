@@ -78,6 +78,8 @@ def batch_invariant(fn: Callable[[Any], Any], x: Any, splits: Optional[Sequence[
     `splits`: lists of row numbers at which x is cut. Without it: every row by itself, halves, and one row and the rest.
     Rows in reverse order must give the same bits, too.
     """
+    if not np.ndim(x):
+        raise TypeError(f"x is a {type(x).__name__} without axes; it must have rows to be cut")
     rows = len(x)
     if rows < 2:
         raise ValueError(f"x has {rows} rows; it must have at least 2 on its first axis to be cut")

@@ -3,6 +3,8 @@
 import collections
 import json
 
+pytest_plugins = ["pytester"]
+VARIANTS = []  # lines of variants_test.py
 ROWS = collections.OrderedDict()  # (framework, operator, dtype) -> {kind: facts}
 
 
@@ -11,6 +13,7 @@ def pytest_runtest_logreport(report):
         return
     facts = [json.loads(value) for name, value in report.user_properties if name == "normd_golden"]
     keys = [value for name, value in report.user_properties if name == "framework"]
+    VARIANTS.extend(value for name, value in report.user_properties if name == "variant")
     for key, fact in zip(keys, facts):
         framework, operator, kind = json.loads(key)
         ROWS.setdefault((framework, operator, fact["dtype"]), {})[kind] = fact
@@ -18,6 +21,9 @@ def pytest_runtest_logreport(report):
 
 def pytest_terminal_summary(terminalreporter):
     write = terminalreporter.write_line
+    write("\nThe share of elements that are the nearest value of the spec:")
+    for line in VARIANTS:
+        write(line)
     write("\n| implementation | operator | type | nearest | worst ulp | worst on hard inputs |\n|---|---|---|---|---|---|")
     for (framework, operator, dtype), kinds in ROWS.items():
         usual = kinds.get("normal")

@@ -119,5 +119,5 @@ def test_nothing_was_left_out():
     """A run that should have the frameworks has them."""
     if os.environ.get("NORMD_GOLDEN_FRAMEWORKS") != "1":
         pytest.skip("run.sh --frameworks has the frameworks")
-    for name in ("jax", "onnxruntime", "torch", "triton"):
+    for name in ("jax", "liger_kernel", "onnxruntime", "torch", "transformers", "triton"):
         __import__(name)

@@ -35,32 +35,36 @@ def _trailing(attributes: Mapping[str, Any], x: Array) -> Tuple[int, ...]:
     return tuple(x.shape[axis:])
 
 
+def _epsilon(attributes: Mapping[str, Any]) -> float:
+    return attributes.get("epsilon", _f32(1e-5))
+
+
 def _layer(attributes: Mapping[str, Any], x: Array, weight: Array, bias: Optional[Array] = None) -> Call:
     shape = _trailing(attributes, x)
-    spec = specs.LayerNorm(shape, eps=attributes.get("epsilon", _f32(1e-5)))
+    spec = specs.LayerNorm(shape, eps=_epsilon(attributes))
     return Call(spec, x, np.broadcast_to(weight, shape), None if bias is None else np.broadcast_to(bias, shape))
 
 
 def _rms(attributes: Mapping[str, Any], x: Array, weight: Array) -> Call:
     shape = _trailing(attributes, x)
-    return Call(specs.RMSNorm(shape, eps=attributes.get("epsilon", _f32(1e-5))), x, np.broadcast_to(weight, shape))
+    return Call(specs.RMSNorm(shape, eps=_epsilon(attributes)), x, np.broadcast_to(weight, shape))
 
 
 def _batch(attributes: Mapping[str, Any], x: Array, weight: Array, bias: Array, mean: Array, var: Array) -> Call:
     if attributes.get("training_mode", 0):
         raise ValueError("its outputs are those of training, the running statistics included")
-    spec = specs.BatchNorm(eps=attributes.get("epsilon", _f32(1e-5)))
+    spec = specs.BatchNorm(eps=_epsilon(attributes))
     return Call(spec, x, weight, bias, {"running_mean": mean, "running_var": var, "training": False})
 
 
 def _instance(attributes: Mapping[str, Any], x: Array, weight: Array, bias: Array) -> Call:
-    return Call(specs.InstanceNorm(eps=attributes.get("epsilon", _f32(1e-5))), x, weight, bias)
+    return Call(specs.InstanceNorm(eps=_epsilon(attributes)), x, weight, bias)
 
 
 def _group(attributes: Mapping[str, Any], x: Array, weight: Array, bias: Array) -> Call:
     if weight.shape[0] != x.shape[1]:
         raise ValueError("opset 18 has a weight for each group")
-    return Call(specs.GroupNorm(attributes["num_groups"], eps=attributes.get("epsilon", _f32(1e-5))), x, weight, bias)
+    return Call(specs.GroupNorm(attributes["num_groups"], eps=_epsilon(attributes)), x, weight, bias)
 
 
 def _lp(attributes: Mapping[str, Any], x: Array) -> Call:
