@@ -46,7 +46,7 @@ double GreatestOf(double a, double b);
 // rounding left out of the vector above it.
 absl::Status CheckLowValues(const RunningState& state);
 
-// Sets state->var from count and m2, rounding once but for ties.
+// Sets state->var from count and m2, as they are shown.
 void DeriveVariance(const RunningSpec& running, RunningState* state);
 
 }  // namespace normd
