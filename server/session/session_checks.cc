@@ -13,6 +13,7 @@
 #include "server/base/errors.h"
 #include "server/base/hidden_text.h"
 #include "server/session/running_state.h"
+#include "server/session/sample_statistics.h"
 #include "server/session/session_changes.h"
 #include "server/session/session_key.h"
 
