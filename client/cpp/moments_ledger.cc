@@ -8,8 +8,11 @@ void MergeRule::Merge(const SampleMoments& contribution, SampleMoments* state) c
   state->Merge(max_count.has_value() ? contribution.Below(*max_count, *state) : contribution, decay);
 }
 
-MomentsLedger::MomentsLedger(KnownState known, MergeRule rule)
-    : rule_(rule), known_(std::move(known)), pending_(SampleMoments::None(known_.samples.channels())) {}
+MomentsLedger::MomentsLedger(KnownState known, MergeRule rule, uint64_t before_first)
+    : rule_(rule),
+      known_(std::move(known)),
+      pending_(SampleMoments::None(known_.samples.channels())),
+      last_sequence_(before_first) {}
 
 SampleMoments MomentsLedger::View() const {
   SampleMoments view = known_.samples;

@@ -37,7 +37,8 @@ class MomentsLedger {
     uint64_t sequence = 0;
   };
 
-  MomentsLedger(KnownState known, MergeRule rule);
+  // `before_first`: the sequence of the first contribution is the next one.
+  MomentsLedger(KnownState known, MergeRule rule, uint64_t before_first = 0);
 
   const KnownState& known() const { return known_; }
   // True if the server has acknowledged everything.
@@ -63,7 +64,7 @@ class MomentsLedger {
   std::optional<Contribution> sent_;
   SampleMoments pending_;
   std::optional<KnownState> newer_;  // seen while a contribution was on its way
-  uint64_t last_sequence_ = 0;
+  uint64_t last_sequence_;
 };
 
 }  // namespace normd::client

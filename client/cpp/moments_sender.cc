@@ -26,6 +26,11 @@ std::string RandomClientId() {
   return absl::StrFormat("moments-%d-%016x", getpid(), number);
 }
 
+// Once a session has forgotten contributors, which it does after some 66,000, it takes from one that it does not know
+// only steps above all of theirs. Milliseconds since 1970 are above those of all who began earlier, because nobody
+// sends a thousand contributions a second.
+uint64_t BeforeFirstStep() { return static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixMillis(absl::Now()), 0)); }
+
 // True if the same contribution may be taken later.
 bool IsTemporary(const absl::Status& status) {
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return true;
@@ -49,7 +54,7 @@ MomentsSender::MomentsSender(std::unique_ptr<Client> client, SenderOptions optio
       options_(std::move(options)),
       client_id_(RandomClientId()),
       request_bytes_(known.samples.channels() * kBytesPerChannel),
-      ledger_(std::move(known), options_.rule),
+      ledger_(std::move(known), options_.rule, BeforeFirstStep()),
       thread_([this] { Run(); }) {}
 
 MomentsSender::~MomentsSender() {

@@ -28,6 +28,15 @@ double MixedInF64(const StepWeight& weight, double old, double value) {
   return (1 - a) * old + a * value;
 }
 
+Dyadic SumOf(DoublePair pair) { return Dyadic(pair.hi) + Dyadic(pair.lo); }
+
+// The f64 nearest to a ratio, and the f64 nearest to what it leaves out; nothing of an infinity.
+DoublePair NearestPair(const Dyadic& over, const Dyadic& under) {
+  const double nearest = NearestRatio(over, under);
+  if (!std::isfinite(nearest)) return {nearest, 0};
+  return {nearest, NearestRatio(over - Dyadic(nearest) * under, under)};
+}
+
 }  // namespace
 
 StepWeight StepWeight::Of(const RunningSpec& running, uint64_t num_batches) {
@@ -66,16 +75,16 @@ double StepStatistics::NextVariance(const StepWeight& weight, RunningVariance va
 // With N = count * fading, m the mean before, S and Q the sums of the step and T = N + n:
 //   m2 * fading + M2 + (S / n - m)^2 * N * n / T  =  [(m2 * fading + Q + N m^2) T - (N m + S)^2] / T,
 // which divides by nothing but T.
-Moment NearestMerge(const Moment& before, double fading, const ExactTotals& step) {
+PairMoment NearestMerge(const PairMoment& before, double fading, const ExactTotals& step) {
   if (step.count == 0) return before;
-  const Dyadic seen = Dyadic(before.count) * Dyadic(fading);
-  const Dyadic mean(before.mean);
+  const Dyadic seen = SumOf(before.count) * Dyadic(fading);
+  const Dyadic mean = SumOf(before.mean);
   const Dyadic total = seen + Dyadic::Integer(step.count);
   const Dyadic sum = seen * mean + step.sum;
-  const Dyadic squares = Dyadic(before.m2) * Dyadic(fading) + step.squares + seen * mean * mean;
-  return {.count = NearestRatio(total, Dyadic::Integer(1)),
-          .mean = NearestRatio(sum, total),
-          .m2 = NearestRatio(squares * total - sum * sum, total)};
+  const Dyadic squares = SumOf(before.m2) * Dyadic(fading) + step.squares + seen * mean * mean;
+  return {.count = NearestPair(total, Dyadic::Integer(1)),
+          .mean = NearestPair(sum, total),
+          .m2 = NearestPair(squares * total - sum * sum, total)};
 }
 
 }  // namespace normd

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/exact_sums/exact_sums.h"
-#include "kernels/moments.h"
+#include "kernels/pairs.h"
 #include "kernels/slow_road/dyadic.h"
 #include "kernels/spec.h"
 
@@ -52,14 +52,20 @@ class StepStatistics {
   slow_road::Dyadic scaled_variances_;  // of count^2 times their variances
 };
 
-// The state of a channel that counts samples (Weighting::kSamples) after it has seen those of `step`: the f64 nearest
-// to count, mean and m2 of both, with the state as given. `fading` is what the weight of the samples seen before is
-// multiplied by, decay^n as one f64; 1 without decay. An empty step leaves the state.
+// The state of a channel that counts samples (Weighting::kSamples), each number as the nearest f64 and what that leaves
+// out.
+struct PairMoment {
+  DoublePair count, mean, m2;
+};
+
+// That state after it has seen the samples of `step`: the pairs nearest to count, mean and m2 of both, with the state
+// as given. `fading` is what the weight of the samples seen before is multiplied by, decay^n as one f64; 1 without
+// decay. An empty step leaves the state.
 //
-//   NearestMerge({.count = 2, .mean = 2, .m2 = 2}, 1, totals);  // of [1, 3], then of what totals is of
+//   NearestMerge({.count = {2, 0}, .mean = {2, 0}, .m2 = {2, 0}}, 1, totals);  // of [1, 3], then of what totals is of
 //
 // REQUIRES: the state and the step are finite, count and m2 are not negative, and fading is in [0, 1].
-Moment NearestMerge(const Moment& before, double fading, const ExactTotals& step);
+PairMoment NearestMerge(const PairMoment& before, double fading, const ExactTotals& step);
 
 }  // namespace normd
 

@@ -6,10 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <string_view>
 
+#include "server/base/fifo.h"
 #include "server/base/slice.h"
 #include "server/net/byte_stream.h"
 
@@ -43,7 +43,7 @@ class OutputQueue {
   // Removes `bytes` from the front.
   void Drop(size_t bytes);
 
-  std::deque<Piece> pieces_;
+  Fifo<Piece> pieces_;
   size_t piece_begin_ = 0;  // how much of the first piece was written
   std::string copied_;
   size_t copied_begin_ = 0;  // how much of it was written

@@ -9,6 +9,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "kernels/exact_sums/nearest_step.h"
+#include "kernels/pairs.h"
 #include "server/base/error_reasons.h"
 
 namespace normd {
@@ -65,17 +66,102 @@ void MergeExtremes(const Extremes& extremes, size_t c, RunningState* state) {
   state->max[c] = GreatestOf(state->max[c], extremes.empty() ? kUnknown : extremes.max[c]);
 }
 
-// Channel c after the step, of which the state was `before` and its weight fades.
-Moment After(const Moment& before, double fading, const Moments& moments, const SampleDetails& details, size_t c) {
-  const bool is_finite = std::isfinite(before.count) && std::isfinite(before.mean) && std::isfinite(before.m2);
-  if (details.exact != nullptr && is_finite) return NearestMerge(before, fading, details.exact->Totals(c));
-  return Merge({.count = before.count * fading, .mean = before.mean, .m2 = before.m2 * fading}, moments[c]);
+DoublePair Wide(double value) { return {value, 0}; }
+
+DoublePair Scale(DoublePair a, double factor) {
+  const DoublePair product = TwoProduct(a.hi, factor);
+  return Renormalise(product.hi, std::fma(a.lo, factor, product.lo));
 }
 
+// What a merge needs of the counts alone. Most channels have those of the channel before.
+struct Weights {
+  DoublePair before;        // the count of the state
+  double step = 0;          // the count of the step
+  DoublePair after, share;  // of the merged state; the step's part of it
+};
+
+Weights WeightsOf(DoublePair before, double step) {
+  const DoublePair after = Add(before, Wide(step));
+  return {before, step, after, Scale(Reciprocal(after), step)};
+}
+
+// Merge of kernels/moments.h, wide.
+PairMoment MergeWide(const PairMoment& a, const Moment& b, const Weights& weights) {
+  if (a.count.hi == 0) return {Wide(b.count), Wide(b.mean), Wide(b.m2)};
+  const DoublePair delta = Add(Wide(b.mean), Negate(a.mean));
+  const DoublePair move = Multiply(delta, weights.share);
+  const DoublePair between = Multiply(Multiply(delta, move), a.count);
+  const PairMoment merged = {weights.after, Add(a.mean, move), Add(Add(a.m2, Wide(b.m2)), between)};
+  if (std::isfinite(merged.mean.hi + merged.m2.hi)) return merged;
+  // The low part of what overflows is no number.
+  const Moment narrow = Merge({.count = a.count.hi, .mean = a.mean.hi, .m2 = a.m2.hi}, b);
+  return {Wide(narrow.count), Wide(narrow.mean), Wide(narrow.m2)};
+}
+
+double LowAt(const std::vector<double>& low, size_t c) { return low.empty() ? 0 : low[c]; }
+
+PairMoment WideAt(const RunningState& state, size_t c) {
+  return {{state.count[c], LowAt(state.count_low, c)},
+          {state.mean[c], LowAt(state.mean_low, c)},
+          {state.m2[c], LowAt(state.m2_low, c)}};
+}
+
+void SetWide(const PairMoment& moment, size_t c, RunningState* state) {
+  state->count[c] = moment.count.hi;
+  state->mean[c] = moment.mean.hi;
+  state->m2[c] = moment.m2.hi;
+  state->count_low[c] = moment.count.lo;
+  state->mean_low[c] = moment.mean.lo;
+  state->m2_low[c] = moment.m2.lo;
+}
+
+// Of what is shown, so that who reads count and m2 can say the same.
 double VarianceOf(const RunningSpec& running, double count, double m2) {
   const double freedom = running.variance == RunningVariance::kUnbiased ? count - 1 : count;
   return freedom > 0 ? m2 / freedom : running.samples.prior_variance;
 }
+
+bool IsFinite(const PairMoment& moment) {
+  return std::isfinite(moment.count.hi) && std::isfinite(moment.mean.hi) && std::isfinite(moment.m2.hi);
+}
+
+// See MergeSamples.
+void MergeChannels(const RunningSpec& running, const Moments& moments, const SampleDetails& details,
+                   RunningState* state) {
+  const SampleSpec& samples = running.samples;
+  const double max_count = samples.max_count.value_or(kInfinity);
+  Weights weights;
+  for (size_t c = 0; c < moments.size(); ++c) {
+    const Moment& step = moments[c];
+    if (step.count == 0 || IsSkipped(step) || state->count[c] >= max_count) continue;
+    const double fading = samples.decay == 1 ? 1 : std::pow(samples.decay, SamplesOf(moments, details.samples, c));
+    PairMoment before = WideAt(*state, c);
+    if (details.exact != nullptr && IsFinite(before)) {
+      SetWide(NearestMerge(before, fading, details.exact->Totals(c)), c, state);
+    } else {
+      if (fading != 1) before = {Scale(before.count, fading), before.mean, Scale(before.m2, fading)};
+      const bool same =
+          before.count.hi == weights.before.hi && before.count.lo == weights.before.lo && step.count == weights.step;
+      if (!same) weights = WeightsOf(before.count, step.count);
+      SetWide(MergeWide(before, step, weights), c, state);
+    }
+    state->var[c] = VarianceOf(running, state->count[c], state->m2[c]);
+    MergeExtremes(details.extremes, c, state);
+  }
+}
+
+#ifdef __x86_64__
+// The same bits. Where the compiler does not know that the instruction is there, std::fma is a call: a step of 376
+// channels takes 11.2 us instead of 7.2 (AMD EPYC, 2026-11-28).
+__attribute__((target("fma"), flatten)) void MergeByInstruction(const RunningSpec& running, const Moments& moments,
+                                                                const SampleDetails& details, RunningState* state) {
+  MergeChannels(running, moments, details, state);
+}
+bool HasInstruction() { return __builtin_cpu_supports("fma") != 0; }
+#else
+constexpr auto MergeByInstruction = MergeChannels;
+bool HasInstruction() { return true; }
+#endif
 
 }  // namespace
 
@@ -89,7 +175,9 @@ RunningState InitialSamples(const RunningSpec& running, int64_t channels) {
   RunningState state;
   state.mean.assign(size, samples.prior_mean);
   state.count.assign(size, samples.prior_count);
-  state.m2.assign(size, samples.prior_count * samples.prior_variance);
+  const DoublePair m2 = TwoProduct(samples.prior_count, samples.prior_variance);
+  state.m2.assign(size, m2.hi);
+  state.m2_low.assign(size, std::isfinite(m2.lo) ? m2.lo : 0);
   state.min.assign(size, kInfinity);
   state.max.assign(size, -kInfinity);
   DeriveVariance(running, &state);
@@ -127,19 +215,31 @@ double SamplesOf(const Moments& moments, const std::vector<double>& samples, siz
 
 void MergeSamples(const RunningSpec& running, const Moments& moments, const SampleDetails& details,
                   RunningState* state) {
-  const SampleSpec& samples = running.samples;
-  const double max_count = samples.max_count.value_or(kInfinity);
-  for (size_t c = 0; c < moments.size(); ++c) {
-    const Moment& step = moments[c];
-    if (step.count == 0 || IsSkipped(step) || state->count[c] >= max_count) continue;
-    const double fading = samples.decay == 1 ? 1 : std::pow(samples.decay, SamplesOf(moments, details.samples, c));
-    const Moment after = After({state->count[c], state->mean[c], state->m2[c]}, fading, moments, details, c);
-    state->count[c] = after.count;
-    state->mean[c] = after.mean;
-    state->m2[c] = after.m2;
-    state->var[c] = VarianceOf(running, after.count, after.m2);
-    MergeExtremes(details.extremes, c, state);
+  static const bool has_instruction = HasInstruction();
+  for (std::vector<double>* low : {&state->count_low, &state->mean_low, &state->m2_low}) low->resize(moments.size());
+  (has_instruction ? MergeByInstruction : MergeChannels)(running, moments, details, state);
+}
+
+absl::Status CheckLowValues(const RunningState& state) {
+  struct Field {
+    std::string_view name;
+    const std::vector<double>&low, &high;
+  };
+  for (const Field& field :
+       {Field{"state.count_low", state.count_low, state.count}, Field{"state.mean_low", state.mean_low, state.mean},
+        Field{"state.m2_low", state.m2_low, state.m2}}) {
+    if (field.low.empty()) continue;
+    const auto length = static_cast<int64_t>(field.low.size());
+    const auto channels = static_cast<int64_t>(field.high.size());
+    if (length != channels) return ParameterLengthError(field.name, length, channels);
+    for (size_t c = 0; c < field.low.size(); ++c) {
+      if (field.high[c] + field.low[c] == field.high[c]) continue;
+      return OutOfRangeError(Concat(field.name, "[", c, "]"), NumberText(field.low[c]),
+                             Concat("at most half a unit in the last place of ", NumberText(field.high[c])),
+                             ServerReason("RUNNING_VALUE_OUT_OF_RANGE"));
+    }
   }
+  return absl::OkStatus();
 }
 
 void DeriveVariance(const RunningSpec& running, RunningState* state) {

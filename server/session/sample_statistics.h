@@ -1,7 +1,8 @@
 // The arithmetic of Weighting::kSamples: running statistics of all samples that a session has seen, each counted once.
 // In the path: ApplyStep (running_state.h) calls it for sessions whose spec counts samples. Formula: Chan, Golub and
-// LeVeque 1983 ("Algorithms for computing the sample variance"), in f64, by Merge of kernels/moments.h.
-// Pure functions, safe from any thread.
+// LeVeque 1983 ("Algorithms for computing the sample variance"), in pairs of f64 (kernels/pairs.h), so that what a
+// state shows, which is each pair rounded once, does not depend on the order of steps. Pure functions, safe from any
+// thread.
 #ifndef NORMD_SERVER_SESSION_SAMPLE_STATISTICS_H_
 #define NORMD_SERVER_SESSION_SAMPLE_STATISTICS_H_
 
@@ -28,8 +29,9 @@ absl::Status CheckSamples(const Moments& moments, const SampleDetails& details, 
 std::vector<int64_t> SkippedChannels(const Moments& moments);
 
 // Merges a step into `state` channel by channel. Channels without samples, skipped ones, and those that have reached
-// max_count stay as they are. Extremes that are not known make those of the channels that move unknown (NaN).
-// REQUIRES: CheckSamples returned OK.
+// max_count stay as they are. Extremes that are not known make those of the channels that move unknown (NaN). A merge
+// is off by 2^-100 of the numbers in it, except that decay^samples is an f64; where a sum overflows, it is Merge of
+// kernels/moments.h. REQUIRES: CheckSamples returned OK.
 void MergeSamples(const RunningSpec& running, const Moments& moments, const SampleDetails& details,
                   RunningState* state);
 
@@ -40,7 +42,11 @@ double SamplesOf(const Moments& moments, const std::vector<double>& samples, siz
 double LeastOf(double a, double b);
 double GreatestOf(double a, double b);
 
-// Sets state->var from count and m2.
+// INVALID_ARGUMENT naming the field unless the low vectors of `state` are empty, or have a value per channel that
+// rounding left out of the vector above it.
+absl::Status CheckLowValues(const RunningState& state);
+
+// Sets state->var from count and m2, as they are shown.
 void DeriveVariance(const RunningSpec& running, RunningState* state);
 
 }  // namespace normd

@@ -13,6 +13,7 @@
 #include "server/base/errors.h"
 #include "server/base/hidden_text.h"
 #include "server/session/running_state.h"
+#include "server/session/sample_statistics.h"
 #include "server/session/session_changes.h"
 #include "server/session/session_key.h"
 
@@ -82,7 +83,8 @@ absl::Status ValidateState(const NormSpec& spec, int64_t channels, const Running
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.count, counted, {.negative = false}, "state.count"));
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.m2, counted, {.negative = false}, "state.m2"));
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.min, counted, {.nan = true}, "state.min"));
-  return CheckRunningValues(state.max, counted, {.nan = true}, "state.max");
+  NORMD_RETURN_IF_ERROR(CheckRunningValues(state.max, counted, {.nan = true}, "state.max"));
+  return CheckLowValues(state);
 }
 
 absl::Status ValidateChannelNames(const std::vector<std::string>& names, int64_t channels) {

@@ -15,4 +15,8 @@ int64_t ValuesOf(const RunningState& state) {
   return static_cast<int64_t>(values);
 }
 
+int64_t LowValuesOf(const RunningState& state) {
+  return static_cast<int64_t>(state.count_low.size() + state.mean_low.size() + state.m2_low.size());
+}
+
 }  // namespace normd

@@ -54,12 +54,18 @@ struct RunningState {
   std::vector<double> phi;        // PowerNorm
   // Weighting::kSamples, whose `var` follows from count and m2 (DeriveVariance).
   std::vector<double> count, m2;
+  // What rounding count, mean and m2 to f64 left out of the statistics: these are count + count_low and so on, to
+  // 2^-100, so that the order of contributions does not show. Stored, and not on the wire. Empty: 0.
+  std::vector<double> count_low, mean_low, m2_low;
   std::vector<double> min, max;  // +Inf and -Inf while there is no sample; NaN: not known
   uint64_t num_batches = 0;      // steps counted; PowerNorm calls them iters
 };
 
-// The number of values in all vectors of `state`.
+// The number of values in the vectors of `state`, without the low ones: sizes that stores have recorded stay as they
+// were before there were low ones.
 int64_t ValuesOf(const RunningState& state);
+// The number of values in the low vectors.
+int64_t LowValuesOf(const RunningState& state);
 // The number of vectors that the state of `spec` has; 0 for a spec without running state.
 int StateVectorsOf(const NormSpec& spec);
 

@@ -249,10 +249,10 @@ void ExpectMerge(const Moment& before, double fading, const std::vector<double>&
   for (const double x : elements) sums.Add(x);
   const oracle::SampleStatistics want =
       oracle::MergedWith({before.count, before.mean, before.m2}, fading, oracle::TotalsOf(elements));
-  const Moment merged = NearestMerge(before, fading, sums.Totals());
-  EXPECT_EQ(merged.count, want.count);
-  EXPECT_EQ(merged.mean, want.mean);
-  EXPECT_EQ(merged.m2, want.m2);
+  const PairMoment merged = NearestMerge({{before.count, 0}, {before.mean, 0}, {before.m2, 0}}, fading, sums.Totals());
+  EXPECT_EQ(merged.count.hi, want.count);
+  EXPECT_EQ(merged.mean.hi, want.mean);
+  EXPECT_EQ(merged.m2.hi, want.m2);
 }
 
 TEST(ExactStateTest, SamplesMergeToTheNearest) {
@@ -281,15 +281,37 @@ TEST(ExactStateTest, SamplesAreThoseOfTheExamples) {
     for (const double x : elements) sums.Add(x);
     return sums.Totals();
   };
-  const Moment both = NearestMerge(NearestMerge({}, 1, totals({1, 3})), 1, totals({5, 9}));
-  EXPECT_EQ(both.count, 4);
-  EXPECT_EQ(both.mean, 4.5);
-  EXPECT_EQ(both.m2, 35);
-  EXPECT_EQ(NearestMerge(both, 0.5, totals({})).count, 4) << "no sample, no fading";
-  Moment decayed;
+  const PairMoment both = NearestMerge(NearestMerge({}, 1, totals({1, 3})), 1, totals({5, 9}));
+  EXPECT_EQ(both.count.hi, 4);
+  EXPECT_EQ(both.mean.hi, 4.5);
+  EXPECT_EQ(both.m2.hi, 35);
+  EXPECT_EQ(NearestMerge(both, 0.5, totals({})).count.hi, 4) << "no sample, no fading";
+  PairMoment decayed;
   for (const double x : {0.0, 0.0, 8.0}) decayed = NearestMerge(decayed, 0.5, totals({x}));
-  EXPECT_EQ(decayed.count, 1.75);
-  EXPECT_EQ(decayed.mean, 8 / 1.75);
+  EXPECT_EQ(decayed.count.hi, 1.75);
+  EXPECT_EQ(decayed.mean.hi, 8 / 1.75);
+}
+
+// Without the low parts most of these have another last bit.
+TEST(ExactStateTest, SamplesOfManyStepsAreThoseOfOne) {
+  Random random(TestSeed() + 7);
+  for (int channel = 0; channel < 50; ++channel) {
+    PairMoment state;
+    WideExactSums all;
+    for (int step = 0; step < 100; ++step) {
+      WideExactSums sums;
+      for (int i = 0; i < 3; ++i) {
+        const double x = 5 + random.Normal();
+        sums.Add(x);
+        all.Add(x);
+      }
+      state = NearestMerge(state, 1, sums.Totals());
+    }
+    const PairMoment once = NearestMerge({}, 1, all.Totals());
+    EXPECT_EQ(state.count.hi, once.count.hi);
+    EXPECT_EQ(state.mean.hi, once.mean.hi);
+    EXPECT_EQ(state.m2.hi, once.m2.hi);
+  }
 }
 
 }  // namespace

@@ -60,6 +60,19 @@ SampleHistory::Statistics SampleHistory::Now() const {
   return now;
 }
 
+SampleHistory::Statistics UnionOf(const std::vector<KnownMoment>& sets) {
+  SampleHistory::Statistics all;
+  for (const KnownMoment& set : sets) {
+    all.count += set.count;
+    all.mean += Wide(set.count) * set.mean;
+  }
+  all.mean = all.mean / all.count;
+  for (const KnownMoment& set : sets) {
+    all.m2 += set.m2 + Wide(set.count) * (set.mean - all.mean) * (set.mean - all.mean);
+  }
+  return all;
+}
+
 PowerValues PowerValues::Initial(int64_t channels) {
   PowerValues state;
   state.phi.assign(static_cast<size_t>(channels), Wide(1));

@@ -69,6 +69,12 @@ class SampleHistory {
   std::vector<Sample> samples_;
 };
 
+// The statistics of the union of sets of samples that are known by their moments alone, which are taken as exact.
+struct KnownMoment {
+  double count = 0, mean = 0, m2 = 0;
+};
+SampleHistory::Statistics UnionOf(const std::vector<KnownMoment>& sets);
+
 struct PowerRule {
   double alpha_fwd = 0.9;
   int64_t warmup_iters = 10000;

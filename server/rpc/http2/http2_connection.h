@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +17,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/base/buffer.h"
+#include "server/base/fifo.h"
 #include "server/base/unique_fd.h"
 #include "server/net/byte_stream.h"
 #include "server/net/event_loop.h"
@@ -110,9 +110,9 @@ class Http2Connection final : public Connection,
  private:
   // A stream that waits until the socket has taken all bytes up to `position`.
   struct Moved {
-    uint64_t position;
+    uint64_t position = 0;
     std::shared_ptr<Http2Call> stream;
-    bool end;
+    bool end = false;
   };
 
   // Reads the first bytes, until they show what the peer speaks.
@@ -168,7 +168,7 @@ class Http2Connection final : public Connection,
   net::OutputQueue output_;
   std::vector<std::shared_ptr<Http2Call>> streams_;
   std::vector<std::shared_ptr<Http2Call>> woken_;
-  std::deque<Moved> moved_;
+  Fifo<Moved> moved_;
   absl::Duration unsent_time_;  // for which callbacks have run since the last Send
 
   bool closed_ = false;

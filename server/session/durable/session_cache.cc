@@ -14,7 +14,9 @@ constexpr int64_t kEntryOverheadBytes = 512;
 
 int64_t MemoryBytes(const StoredSession& stored) {
   const auto phi_bytes = static_cast<int64_t>(stored.phi_before.phi.size() * sizeof(double));
-  return kEntryOverheadBytes + QuotaBytes(*stored.published) + phi_bytes + stored.steps.bytes();
+  const Session& session = *stored.published;
+  const int64_t low_bytes = LowValuesOf(session.state) * SizeOf(DType::kF64);
+  return kEntryOverheadBytes + QuotaBytes(session) + low_bytes + phi_bytes + stored.steps.bytes();
 }
 
 }  // namespace

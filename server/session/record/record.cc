@@ -105,6 +105,10 @@ void BodyToMessage(const Session& session, Record* record) {
   record->mutable_channel_names()->Add(session.channel_names->begin(), session.channel_names->end());
 }
 
+void AddLow(const std::vector<double>& values, google::protobuf::RepeatedField<double>* field) {
+  if (IsStored(values)) field->Add(values.begin(), values.end());
+}
+
 void StateToMessage(const StoredSession& stored, Record* record) {
   const Session& session = *stored.published;
   const RunningState& state = session.state;
@@ -116,6 +120,9 @@ void StateToMessage(const StoredSession& stored, Record* record) {
   record->mutable_m2()->Add(state.m2.begin(), state.m2.end());
   record->mutable_min()->Add(state.min.begin(), state.min.end());
   record->mutable_max()->Add(state.max.begin(), state.max.end());
+  AddLow(state.count_low, record->mutable_count_low());
+  AddLow(state.mean_low, record->mutable_mean_low());
+  AddLow(state.m2_low, record->mutable_m2_low());
   record->mutable_phi_before()->Add(stored.phi_before.phi.begin(), stored.phi_before.phi.end());
   record->set_num_batches(state.num_batches);
   StepsToMessage(stored.steps, record);
@@ -332,6 +339,9 @@ absl::StatusOr<Session> SessionFromMessage(Record* record, bool ours) {
                    .phi = ToVector(record->phi()),
                    .count = ToVector(record->count()),
                    .m2 = ToVector(record->m2()),
+                   .count_low = ToVector(record->count_low()),
+                   .mean_low = ToVector(record->mean_low()),
+                   .m2_low = ToVector(record->m2_low()),
                    .min = ToVector(record->min()),
                    .max = ToVector(record->max()),
                    .num_batches = record->num_batches()};
@@ -360,7 +370,8 @@ std::string SealRecord(std::string bytes) {
 
 int64_t ExportBytes(const StoredSession& stored) {
   const auto phi_before = static_cast<int64_t>(stored.phi_before.phi.size() * sizeof(double));
-  return 2 * (QuotaBytes(*stored.published) + phi_before + stored.steps.bytes());
+  const int64_t low = LowValuesOf(stored.published->state) * SizeOf(DType::kF64);
+  return 2 * (QuotaBytes(*stored.published) + low + phi_before + stored.steps.bytes());
 }
 
 std::string SerializeRecord(const StoredSession& stored) {

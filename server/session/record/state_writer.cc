@@ -1,5 +1,6 @@
 #include "server/session/record/state_writer.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -94,6 +95,10 @@ std::string TimeBytes(absl::Time time) {
 
 }  // namespace
 
+bool IsStored(const std::vector<double>& low) {
+  return std::any_of(low.begin(), low.end(), [](double value) { return value != 0; });
+}
+
 void WriteStateSummary(const Session& session, std::string* bytes) {
   FieldWriter writer(bytes);
   writer.Varint(Record::kVersionFieldNumber, session.version);
@@ -104,7 +109,7 @@ void WriteStateSummary(const Session& session, std::string* bytes) {
 void WriteStateBody(const StoredSession& stored, std::string* bytes) {
   const RunningState& state = stored.published->state;
   const StepLog& steps = stored.steps;
-  const size_t values = static_cast<size_t>(ValuesOf(state)) + stored.phi_before.phi.size();
+  const size_t values = static_cast<size_t>(ValuesOf(state) + LowValuesOf(state)) + stored.phi_before.phi.size();
   bytes->reserve(bytes->size() + values * sizeof(double) + kNumbersBytes);
   FieldWriter writer(bytes);
   writer.Doubles(Record::kMeanFieldNumber, state.mean);
@@ -115,6 +120,9 @@ void WriteStateBody(const StoredSession& stored, std::string* bytes) {
   writer.Doubles(Record::kM2FieldNumber, state.m2);
   writer.Doubles(Record::kMinFieldNumber, state.min);
   writer.Doubles(Record::kMaxFieldNumber, state.max);
+  if (IsStored(state.count_low)) writer.Doubles(Record::kCountLowFieldNumber, state.count_low);
+  if (IsStored(state.mean_low)) writer.Doubles(Record::kMeanLowFieldNumber, state.mean_low);
+  if (IsStored(state.m2_low)) writer.Doubles(Record::kM2LowFieldNumber, state.m2_low);
   writer.Varint(Record::kFloorSequenceFieldNumber, steps.floor());
   if (steps.in_rows()) {
     writer.Varint(Record::kClientRowsFieldNumber, steps.clients().size() + steps.retired().size());

@@ -5,10 +5,14 @@
 #define NORMD_SERVER_SESSION_RECORD_STATE_WRITER_H_
 
 #include <string>
+#include <vector>
 
 #include "server/session/stored_session.h"
 
 namespace normd {
+
+// Whether a low vector of a state (server/session/session_store.h) is written: those of counts are mostly all 0.
+bool IsStored(const std::vector<double>& low);
 
 // Append fields of a SessionRecord to `bytes`. The summary: version, num_batches and update_time. The body: the
 // vectors of the state, phi_before, the floor, and the clients or, if they are in rows, the number of rows and the sum

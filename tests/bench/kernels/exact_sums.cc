@@ -162,7 +162,7 @@ void AddState(const Flags& flags, std::string_view name, DType dtype, Report* re
                    },
                    [&] {
                      for (auto& channel : sums)
-                       kept += NearestMerge({.count = 3, .mean = 0.1, .m2 = 7}, 1, channel.Totals()).m2;
+                       kept += NearestMerge({{3, 0}, {0.1, 0}, {7, 0}}, 1, channel.Totals()).m2.hi;
                    }});
   if (kept == 0.125) report->Note("kept", "so that nothing is left out");
   const double nanoseconds_a_byte = times[0] * 1e3 * kChannels / static_cast<double>(bytes.size());

@@ -75,13 +75,14 @@ def batches_of(random):
     return [random.normal(5, 2, (n, 3)) for n in (1, 7, 1, 300, 20_000, 2)]
 
 
-@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("reads", ["nothing", "moments", "extremes", "both in turn"])
 def test_batches_that_are_reduced_together_are_those_that_were_added(random, reads):
     ledger, batches = Ledger(Known(Samples.none(3), 0)), batches_of(random)
-    for batch in batches:
+    for index, batch in enumerate(batches):
         ledger.add_batch(batch.copy(), slice(0, 3))
-        if reads:
-            ledger.view()
+        if reads != "nothing":
+            view = ledger.view(extremes=reads == "extremes" or (reads == "both in turn" and index % 2 == 1))
+            np.testing.assert_allclose(view.mean, np.concatenate(batches[: index + 1]).mean(0), rtol=1e-14)
     whole = np.concatenate(batches)
     for samples in (ledger.view(), ledger.take("step")[0]):
         np.testing.assert_array_equal(samples.count, [len(whole)] * 3)
@@ -109,6 +110,19 @@ def test_ranges_of_channels_are_gathered_side_by_side():
     assert ledger.view().each == 2 and ledger.view().mean.tolist() == [2, 3, 8]
 
 
+def test_extremes_are_those_of_all_batches_whenever_somebody_looks():
+    ledger = Ledger(Known(Samples.none(3), 0), skip_nan=True)
+    pair, single = slice(0, 2), slice(2, 3)
+    for where, row in ((pair, [1, -2]), (single, [9]), (pair, [np.nan, 8]), (single, [7])):
+        ledger.add_batch(np.array([row], float), where)
+        ledger.view(extremes=False)
+    assert ledger.view().min.tolist() == [1, -2, 7] and ledger.view().max.tolist() == [1, 8, 9]
+    ledger.add_batch(np.array([[0.0, 50.0]]), pair)
+    ledger.view(extremes=False)
+    sent, _ = ledger.take("step")
+    assert sent.min.tolist() == [0, -2, 7] and ledger.view().max.tolist() == sent.max.tolist() == [1, 50, 9]
+
+
 def test_with_a_decay_every_batch_is_weighed_by_those_after_it():
     ledger = Ledger(Known(Samples.none(1), 0), Rule(decay=0.5))
     for value in (0.0, 0.0, 8.0):
@@ -117,6 +131,24 @@ def test_with_a_decay_every_batch_is_weighed_by_those_after_it():
 
 
 # ---- With a server
+
+
+def test_contributions_rest_unless_somebody_waits(client, name, monkeypatch):
+    monkeypatch.setattr(normd.stats._contributor, "LEAST_SECONDS", 1e5)
+    with RunningMeanStd(name, (), client=client, flush_samples=1, flush_seconds=1e6) as stats:
+        for value in range(100):
+            stats.update([value])
+        assert stats.count == pytest.approx(100.0001) and client.session(name).info().num_batches == 0
+        stats.flush(10)
+        assert client.session(name).info().num_batches == 1
+
+
+def test_a_new_contributor_begins_above_all_earlier_ones(client, name):
+    """What a session that has forgotten contributors asks of those it does not know."""
+    began = time.time_ns() // 1_000_000
+    with RunningMeanStd(name, (), client=client) as stats:
+        first = stats._contributor._next_step()
+    assert began < first.sequence <= time.time_ns() // 1_000_000 + 1
 
 
 def test_what_is_shown_is_the_own_samples_at_once_and_everybodys_after_a_flush(client, name, random):

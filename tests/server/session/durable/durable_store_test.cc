@@ -12,6 +12,7 @@
 #include "kernels/base/errors.h"
 #include "server/session/memory/memory_store.h"
 #include "server/session/record/record.h"
+#include "server/session/running_state.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/server/session/store_fixture.h"
 #include "tests/support/eventually.h"
@@ -84,6 +85,35 @@ TEST_P(DurableStoreTest, ARestartKeepsEveryBitTheEpochAndTheStepIds) {
   EXPECT_EQ(replay->version, 6);
   EXPECT_EQ(ErrorOf(Commit(*store_, Step("a", StepMoments(6), StepId{"c", 5})).status()), "STEP_REUSED");
   TakeSteps(6, 6);
+}
+
+// Of statistics that count samples, what is below the f64 that they show is kept, too.
+TEST_P(DurableStoreTest, SamplesGoOnAfterARestartAnImportAndAForkAsIfThereWasNone) {
+  ASSERT_TRUE(Create(*store_, NewSession("a", CountingSpec({.prior_count = 1e-4}), 3)).ok());
+  RunningState expected = (*Get(*store_, "a"))->state;
+  std::string id = "a";
+  for (uint64_t i = 1; i <= 30; ++i) {
+    ASSERT_TRUE(Commit(*store_, Step(id, StepMoments(i), StepId{"c", i})).ok());
+    ASSERT_TRUE(ApplyStep(CountingSpec(), 3, StepMoments(i), &expected).ok());
+    if (i % 10 == 3) Open({});
+    if (i % 10 == 6) {
+      const std::string copy = "imported-" + std::to_string(i);
+      ASSERT_TRUE(Import(*store_, copy, *Export(*store_, id)).ok());
+      id = copy;
+    }
+    if (i % 10 == 9) {
+      Session fork = **Get(*store_, id);
+      fork.id = id = "forked-" + std::to_string(i);
+      ASSERT_TRUE(Create(*store_, fork).ok());
+    }
+  }
+  const RunningState actual = (*Get(*store_, id))->state;
+  EXPECT_EQ(actual.mean, expected.mean);
+  EXPECT_EQ(actual.var, expected.var);
+  EXPECT_EQ(actual.count_low, expected.count_low);
+  EXPECT_EQ(actual.mean_low, expected.mean_low);
+  EXPECT_EQ(actual.m2_low, expected.m2_low);
+  EXPECT_THAT(actual.mean_low, ::testing::Not(::testing::Each(0.0)));
 }
 
 TEST_P(DurableStoreTest, PowerNormKeepsThePhiBeforeTheLastStepOverARestart) {

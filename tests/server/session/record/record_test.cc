@@ -118,11 +118,41 @@ TEST(RecordTest, SessionsThatCountSamplesComeBackAsTheyWere) {
     EXPECT_EQ(b.state.mean, session.state.mean);
     EXPECT_EQ(b.state.count, session.state.count);
     EXPECT_EQ(b.state.m2, session.state.m2);
+    EXPECT_EQ(b.state.count_low, session.state.count_low);
+    EXPECT_EQ(b.state.mean_low, session.state.mean_low);
+    EXPECT_EQ(b.state.m2_low, session.state.m2_low);
+    EXPECT_NE(b.state.mean_low, std::vector<double>(2)) << "there is something to keep";
     EXPECT_EQ(b.state.var, session.state.var) << "derived, bit for bit";
     EXPECT_EQ(b.state.min, session.state.min);
     EXPECT_TRUE(std::isnan(b.state.max[0])) << "the steps gave no extremes";
     EXPECT_EQ(b.spec.running().samples.prior_count, 1e-4);
   }
+}
+
+// As a server wrote it that did not know the low parts, or read it: such a server shows the same numbers.
+TEST(RecordTest, ARecordWithoutLowPartsShowsTheSameStatistics) {
+  const StoredSession stored = Sample(session_test::CountingSpec({.prior_count = 1e-4}));
+  Record record;
+  ASSERT_TRUE(record.ParseFromString(SerializeRecord(stored)));
+  EXPECT_EQ(record.schema(), 3) << "older servers read it";
+  EXPECT_EQ(record.count_low_size(), 2);
+  record.clear_count_low();
+  record.clear_mean_low();
+  record.clear_m2_low();
+  const absl::StatusOr<StoredSession> again = ParseRecord(Sealed(record));
+  ASSERT_TRUE(again.ok()) << again.status();
+  const RunningState& state = again->published->state;
+  EXPECT_EQ(state.count, stored.published->state.count);
+  EXPECT_EQ(state.mean, stored.published->state.mean);
+  EXPECT_EQ(state.m2, stored.published->state.m2);
+  EXPECT_TRUE(state.count_low.empty() && state.mean_low.empty() && state.m2_low.empty());
+}
+
+TEST(RecordTest, LowPartsThatAreAllZeroAreNotWritten) {
+  Record record;
+  ASSERT_TRUE(record.ParseFromString(SerializeRecord(Sample(session_test::CountingSpec()))));
+  EXPECT_EQ(record.count_low_size(), 0) << "whole numbers";
+  EXPECT_EQ(record.mean_low_size(), 2);
 }
 
 TEST(RecordTest, OnlyWhatOlderServersDoNotKnowHasSchema3) {
@@ -447,6 +477,9 @@ TEST(RecordTest, ValuesThatCannotBeAreRefusedByName) {
   EXPECT_EQ(Field(kBatch, [](Record& r) { r.set_default_dtype(static_cast<v1::DType>(9)); }), "default_dtype");
   EXPECT_EQ(Field(kBatch, [](Record& r) { r.mutable_create_time()->set_seconds(INT64_MAX); }), "create_time");
   EXPECT_EQ(Field(kBatch, [](Record& r) { r.mutable_ttl()->set_seconds(-1); }), "ttl");
+  EXPECT_EQ(Field(session_test::CountingSpec(), [](Record& r) { r.set_m2_low(1, 1); }), "state.m2_low[1]");
+  EXPECT_EQ(Field(session_test::CountingSpec(), [](Record& r) { r.add_m2_low(0); }), "state.m2_low");
+  EXPECT_EQ(Field(kBatch, [](Record& r) { r.add_mean_low(0); }), "state.mean_low");
   EXPECT_EQ(Field(kPower, [](Record& r) { r.set_phi(1, -1); }), "state.phi[1]");
   EXPECT_EQ(Field(kPower, [](Record& r) { r.set_phi_before(1, kNan); }), "phi_before[1]");
   EXPECT_EQ(Field(kPower, [](Record& r) { r.add_phi_before(1); }), "phi_before");

@@ -13,6 +13,7 @@ from typing import Optional
 import numpy as np
 
 from normd._core import from_tensor, to_tensor
+from normd._options import Step
 from normd._proto import normalizer_pb2
 from normd._retry import CLOSED
 from normd._sessions import SessionInfo, SessionService, Trainer
@@ -23,6 +24,9 @@ from normd.stats._samples import FIELDS, Array, Samples
 
 # Between tries while no server answers; doubled from the first to the last.
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
+# Between two contributions, at least: one takes as much of Python as a dozen steps of an environment, which share its
+# lock.
+LEAST_SECONDS = 0.2
 # What the end of a process waits for a server that takes its last samples.
 SECONDS_AT_EXIT = 10.0
 
@@ -38,7 +42,7 @@ def _known_of_reply(reply: normalizer_pb2.StateResult) -> Optional[Known]:
         return None
     state = reply.state
     fields = {field: from_tensor(getattr(state, field)) for field in FIELDS}
-    return Known(Samples(each=None, **fields).evened(), reply.state_version)
+    return Known(Samples(each=None, has_extremes=True, **fields).evened(), reply.state_version)
 
 
 def _message_of(samples: Samples) -> normalizer_pb2.Moments:
@@ -54,6 +58,13 @@ def _message_of(samples: Samples) -> normalizer_pb2.Moments:
         max=to_tensor(finite(samples.max)),
         samples=None if samples.samples is None else to_tensor(samples.samples),
     )
+
+
+def _before_first_step() -> int:
+    # Once a session has forgotten contributors, which it does after some 66,000, it takes from one that it does not know
+    # only steps above all of theirs. Milliseconds since 1970 are above those of all who began earlier, because nobody
+    # sends a thousand contributions a second.
+    return time.time_ns() // 1_000_000
 
 
 def _is_temporary(error: Error) -> bool:
@@ -72,11 +83,13 @@ class Contributor:
         self._service, self._name = service, name
         self._flush_samples, self._flush_seconds = flush_samples, flush_seconds
         self._trainer = Trainer(None)
+        self._before_first_step = _before_first_step()
         self._process = os.getpid()
         self._changed = threading.Condition()
         self._ledger = ledger
         self._thread: Optional[threading.Thread] = None
         self._asked = False  # somebody waits for a flush
+        self._waits = False  # the thread waits for enough samples
         self._closing = False
         self._failure: Optional[Exception] = None  # for good: the server refuses what is sent, or the thread has failed
         self._trouble: Optional[Error] = None  # of the last try
@@ -89,14 +102,15 @@ class Contributor:
         with self._changed:
             return self._ledger.version
 
-    def view(self) -> Samples:
+    def view(self, extremes: bool = True) -> Samples:
+        """The statistics with the own samples. extremes: whether min and max are up to date."""
         with self._changed:
-            return self._ledger.view()
+            return self._ledger.view(extremes)
 
-    def seen(self) -> Known:
-        """The statistics with the own samples, and the version of the server's state in them."""
+    def seen(self, extremes: bool = True) -> Known:
+        """As `view`, and the version of the server's state in it."""
         with self._changed:
-            return Known(self._ledger.view(), self._ledger.version)
+            return Known(self._ledger.view(extremes), self._ledger.version)
 
     def add(self, samples: Samples) -> None:
         with self._changed:
@@ -118,7 +132,7 @@ class Contributor:
         """Has samples sent if there are enough."""
         if self._thread is None:
             self._start()
-        elif self._ledger.pending_samples >= self._flush_samples:
+        elif self._waits and self._ledger.pending_samples >= self._flush_samples:
             self._changed.notify_all()
 
     def flush(self, timeout: Optional[float]) -> None:
@@ -163,7 +177,8 @@ class Contributor:
         """In a forked child: what its parent has not sent is its parent's to send."""
         self._changed = threading.Condition()
         self._ledger = self._ledger.emptied()
-        self._thread, self._asked = None, False
+        self._thread, self._asked, self._waits = None, False, False
+        self._before_first_step = _before_first_step()
 
     # ---- Of the own thread
 
@@ -190,17 +205,25 @@ class Contributor:
 
     def _wait_for_work(self) -> bool:
         """Until there are enough samples, or they are old enough, or somebody waits. False: the object is closed."""
+        rest = min(LEAST_SECONDS, self._flush_seconds)
         with self._changed:
+            self._changed.wait_for(lambda: self._closing or self._asked, rest)
+            self._waits = True
             self._changed.wait_for(
                 lambda: self._closing or self._asked or self._ledger.pending_samples >= self._flush_samples,
-                self._flush_seconds,
+                self._flush_seconds - rest,
             )
+            self._waits = False
             self._asked = self._asked and not self._ledger.is_settled
             return not self._closing
 
+    def _next_step(self) -> Step:
+        step = self._trainer.next()
+        return Step(step.client_id, self._before_first_step + step.sequence)
+
     def _send_or_learn(self) -> None:
         with self._changed:
-            contribution = self._ledger.take(self._trainer.next()) if not self._ledger.is_settled else None
+            contribution = self._ledger.take(self._next_step()) if not self._ledger.is_settled else None
             if contribution is None:
                 self._changed.notify_all()  # there was nothing that could be sent, such as samples that are not finite
         if contribution is None:

@@ -62,20 +62,21 @@ class Gathered:
         """No channel has more samples here, unless ranges with different beginnings overlap."""
         return max(self._rows.values(), default=0)
 
-    def samples(self, first: int = 0) -> Samples:
-        """Those of the batches from this one on, of which there is one at least."""
+    def samples(self, first: int = 0, extremes: bool = True) -> Samples:
+        """Those of the batches from this one on, of which there is one at least. extremes: as of `Samples.of`."""
         batch, _ = self._batches[first]
         if first == len(self._batches) - 1 and batch.shape[1] == self._channels:
-            return Samples.of_all([batch], self._skip_nan)
+            return Samples.of_all([batch], self._skip_nan, extremes)
         ranges: Dict[Tuple[int, int], List[Array]] = {}
         for batch, where in self._batches[first:]:
             ranges.setdefault((where.start, where.stop), []).append(batch)
         if list(ranges) == [(0, self._channels)]:
-            return Samples.of_all(ranges[0, self._channels], self._skip_nan)
+            return Samples.of_all(ranges[0, self._channels], self._skip_nan, extremes)
         together = Samples.none(self._channels)
         for (start, stop), batches in ranges.items():
-            samples = Samples.of_all(batches, self._skip_nan)
+            samples = Samples.of_all(batches, self._skip_nan, extremes)
             together = together.merged(samples.placed(slice(start, stop), self._channels))
+        together.has_extremes = extremes
         return together
 
 
@@ -97,6 +98,7 @@ class Ledger:
         self._view: Optional[Samples] = None
         self._base = known.samples  # the part of the view that the server has, or is on its way
         self._viewed = 0  # how many gathered batches are part of it
+        self._looked = 0  # and how many are part of its extremes
 
     @property
     def version(self) -> int:
@@ -113,21 +115,29 @@ class Ledger:
         """Whether the server has acknowledged everything."""
         return self._sent is None and self._pending.is_empty and not self._gathered
 
-    def view(self) -> Samples:
-        """The server's state and all of the own samples."""
+    def view(self, extremes: bool = True) -> Samples:
+        """The server's state and all of the own samples. extremes: whether min and max are up to date."""
         if self._view is None:
             self._base = self._known.samples
             if self._sent is not None:
                 self._base = self._rule.merged(self._base, self._sent)
             self._view = self._base if self._pending.is_empty else self._rule.merged(self._base, self._pending)
-            self._viewed = 0
+            self._viewed = self._looked = 0
         if self._viewed < len(self._gathered):
-            # With what is pending they will be one contribution, which moves the channels that the base lets it move.
-            gathered = self._rule.moving(self._base, self._gathered.samples(self._viewed))
-            view = self._view.merged(gathered, self._rule.decay)
+            looks = extremes and self._looked == self._viewed
+            view = self._view.merged(self._moving(self._viewed, looks), self._rule.decay)
             self._view = view if view.each is not None else view.evened()
             self._viewed = len(self._gathered)
+            self._looked = self._viewed if looks else self._looked
+        if extremes and self._looked < len(self._gathered):
+            self._view = self._view.with_extremes_of(self._moving(self._looked, True))
+            self._looked = len(self._gathered)
         return self._view
+
+    def _moving(self, first: int, extremes: bool) -> Samples:
+        """The gathered batches from this one on, in the channels that they move."""
+        # With what is pending they will be one contribution, which moves the channels that the base lets it move.
+        return self._rule.moving(self._base, self._gathered.samples(first, extremes))
 
     def add(self, samples: Samples) -> None:
         self._reduce()
@@ -151,10 +161,13 @@ class Ledger:
     def _reduce(self) -> None:
         if not self._gathered:
             return
-        self._pending = self._pending.merged(self._gathered.samples(), self._rule.decay)
+        samples = self._gathered.samples()
+        self._pending = self._pending.merged(samples, self._rule.decay)
         if self._viewed < len(self._gathered):
             self._view = None
-        self._gathered, self._viewed = self._no_batches(), 0
+        elif self._view is not None and self._looked < self._viewed:
+            self._view = self._view.with_extremes_of(self._rule.moving(self._base, samples))
+        self._gathered, self._viewed, self._looked = self._no_batches(), 0, 0
 
     def take(self, new_step: Step) -> Optional[Tuple[Samples, Step]]:
         """What is to be sent, and under which id: that of the first try until it is answered. None: nothing."""

@@ -68,7 +68,7 @@ class Part:
 
     @property
     def count(self) -> float:
-        return float(self._whole._view().count[self._range][0])
+        return float(self._whole._view(extremes=False).count[self._range][0])
 
 
 def _samples_of_moments(layout: Layout, mean: Any, var: Any, count: float) -> Samples:
@@ -89,7 +89,8 @@ class RunningMeanStd:
     the weight of a sample is multiplied by for each one of a later `update`; those of one `update` weigh alike, and
     when they are sent makes no difference. max_count: a channel whose count has reached it moves no more; the
     contribution that reaches it counts wholly. skip_nan: NaN is no sample; without it a batch with one adds nothing to
-    its channel. flush_samples, flush_seconds: when samples are sent.
+    its channel. flush_samples, flush_seconds: samples are sent when a channel has so many, though not within 0.2 s of
+    the last ones, and when they are so old.
 
     `update` merges samples here, which takes microseconds, and never waits for the network; a thread sends what has
     gathered, and brings what others have sent. What is shown is the server's state with all of the own samples. While
@@ -185,21 +186,21 @@ class RunningMeanStd:
 
     # ---- Reading
 
-    def _view(self) -> Samples:
+    def _view(self, extremes: bool = True) -> Samples:
         if self._contributor is not None:
-            return self._contributor.view()
+            return self._contributor.view(extremes)
         assert self._detached is not None
         return self._detached
 
     @property
     def mean(self) -> Any:
         """Of the shape, float64; a dict of arrays for a dict of shapes."""
-        return self._layout.split(self._view().mean)
+        return self._layout.split(self._view(extremes=False).mean)
 
     @property
     def var(self) -> Any:
         """The variance, as `mean`."""
-        return self._layout.split(self._view().variance(1.0, self._unbiased))
+        return self._layout.split(self._view(extremes=False).variance(1.0, self._unbiased))
 
     @property
     def std(self) -> Any:
@@ -209,7 +210,7 @@ class RunningMeanStd:
     @property
     def count(self) -> Any:
         """The samples so far: a number where all channels have equally many, else as `mean`."""
-        counts = self._view().count
+        counts = self._view(extremes=False).count
         return float(counts[0]) if (counts == counts[0]).all() else self._layout.split(counts)
 
     @property
@@ -219,20 +220,21 @@ class RunningMeanStd:
 
     def normalize(self, x: Any) -> Any:
         """(x - mean) / divisor, within [-clip, clip]: see `Snapshot.normalize`."""
-        return self.snapshot().normalize(x)
+        return self._shown(extremes=False).normalize(x)
 
     def denormalize(self, y: Any) -> Any:
         """The x whose `normalize` is y, unless that was clipped."""
-        return self.snapshot().denormalize(y)
+        return self._shown(extremes=False).denormalize(y)
 
     def snapshot(self) -> Snapshot:
         """The statistics as they are now."""
+        return self._shown(extremes=True)
+
+    def _shown(self, extremes: bool) -> Snapshot:
         if self._contributor is None:
-            samples, version = self._view(), self._version
-        else:
-            seen = self._contributor.seen()
-            samples, version = seen.samples, seen.version
-        return self._snapshot(samples, version)
+            return self._snapshot(self._view(), self._version)
+        seen = self._contributor.seen(extremes)
+        return self._snapshot(seen.samples, seen.version)
 
     def _snapshot(self, samples: Samples, version: int, digest: str = "") -> Snapshot:
         split = self._layout.split
