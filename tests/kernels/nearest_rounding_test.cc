@@ -18,6 +18,7 @@
 #include "tests/support/case.h"
 #include "tests/support/compare.h"
 #include "tests/support/constants.h"
+#include "tests/support/judge_nearest.h"
 #include "tests/support/nearest.h"
 #include "tests/support/oracle.h"
 #include "tests/support/random.h"
@@ -26,56 +27,8 @@
 namespace normd {
 namespace {
 
-// "" or the first element of y that is not the nearest value: "element 3: bits 3f800000 instead of 3f800001".
-std::string NotNearest(oracle::Type type, const std::string& y, const std::vector<uint64_t>& want) {
-  const size_t bytes = want.empty() ? 0 : y.size() / want.size();
-  for (size_t i = 0; i < want.size(); ++i) {
-    uint64_t got = 0;
-    std::memcpy(&got, y.data() + i * bytes, bytes);
-    if (oracle::IsNearest(type, got, want[i])) continue;
-    std::ostringstream wrong;
-    wrong << "element " << i << ": bits " << std::hex << got << " instead of " << want[i];
-    return wrong.str();
-  }
-  return "";
-}
-
-// The same of MEAN, INV_STD and the moments.
-std::string NotNearest(const Case& c, const Outputs& got, const std::vector<oracle::NearestStatistics>& want) {
-  std::vector<uint64_t> mean, inverse;
-  for (const oracle::NearestStatistics& group : want) {
-    mean.push_back(group.mean);
-    inverse.push_back(group.inverse);
-  }
-  const oracle::Type type = c.dtype == DType::kF64 ? oracle::Type::kF64 : oracle::Type::kF32;
-  std::string wrong = NotNearest(type, got.mean, mean);
-  if (!wrong.empty()) return "mean, " + wrong;
-  wrong = NotNearest(type, got.inverse_std, inverse);
-  if (!wrong.empty()) return "inverse_std, " + wrong;
-  const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
-  for (size_t i = 0; i < got.moments.size(); ++i) {
-    const Moment& moment = got.moments[i];
-    if (want[i].count == 0) continue;  // the moments of nothing are 0
-    if (same(moment.mean, want[i].moment_mean) && same(moment.m2, want[i].moment_m2)) continue;
-    std::ostringstream message;
-    message << std::hexfloat << "moments[" << i << "]: " << moment.mean << ", " << moment.m2 << " instead of "
-            << want[i].moment_mean << ", " << want[i].moment_m2;
-    return message.str();
-  }
-  return "";
-}
-
 std::unique_ptr<Backend> NearestBackend(double bound_factor, bool exact_first) {
   return MakeCpuBackend({.nearest = {.on = true, .bound_factor = bound_factor, .exact_first = exact_first}});
-}
-
-// The orders of LpNorm that kernels/README.md promises.
-bool HasNearest(const Case& c, const NormPlan& plan) {
-  if (plan.statistic != Statistic::kPowerSum) return true;
-  const bool keeps = c.residual.has_value() && c.residual->rounding == ResidualRounding::kKeepWide;
-  const bool is_f64 = c.dtype == DType::kF64 || (keeps && c.residual->dtype == DType::kF64);
-  const double most = keeps ? (is_f64 ? 3 : 5) : is_f64 ? 6 : 10;
-  return plan.p == std::floor(plan.p) && plan.p <= most;
 }
 
 class NearestRoundingTest : public testing::TestWithParam<Method> {
@@ -168,20 +121,9 @@ const std::vector<BoundaryRow>& RowsAtMiddles() {
   return *rows;
 }
 
-// Rows with a hundred elements at the middles: a bound that is too small rounds one of them to the wrong side. How many
-// rows a backend gets wrong.
+// How many rows at the middles a backend gets wrong.
 std::vector<std::string> WrongRows(double bound_factor) {
-  const std::unique_ptr<Backend> backend = NearestBackend(bound_factor, false);
-  std::vector<std::string> wrong;
-  for (const BoundaryRow& row : RowsAtMiddles()) {
-    const absl::StatusOr<Outputs> got = RunCase(*backend, row.c, row.data);
-    EXPECT_TRUE(got.ok()) << row.Name();
-    if (!got.ok()) continue;
-    const oracle::NearestResult want = oracle::Nearest(OracleSpec(row.c), OracleInput(row.c, row.data));
-    const std::string first = NotNearest(OracleType(row.c.dtype), got->y, want.y);
-    if (!first.empty()) wrong.push_back(row.Name() + ": " + first);
-  }
-  return wrong;
+  return WrongRows(*NearestBackend(bound_factor, false), RowsAtMiddles());
 }
 
 TEST(NearestBoundaryTest, DecidesElementsAtTheMiddles) { EXPECT_THAT(WrongRows(1), testing::IsEmpty()); }
