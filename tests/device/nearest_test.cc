@@ -224,6 +224,36 @@ TEST_F(DeviceNearestShapesTest, AListThatOverflowsIsTheHosts) {
   }
 }
 
+// A scattered x, put together where it will be read again or not, of which y may take the place; a job of the device
+// and one of the host.
+TEST_F(DeviceNearestShapesTest, ScatteredTensorsAreReadAgain) {
+  const std::unique_ptr<Backend> cuda = NearestCuda(kInf);
+  for (const Case& c : {cases::On(cases::Over({33}), {5, 33}), cases::On(cases::Power(2), {9, 6})}) {
+    const CaseData data = DataOf(c);
+    const Outputs want = Execute(*cpu_, c, data);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(data.x.data());
+    const std::vector<Segment> segments = {{bytes, 101}, {bytes + 101, data.x.size() - 101}};
+    for (const bool in_buffer : {false, true}) {
+      for (const bool in_place : {false, in_buffer}) {
+        CaseRun run(*cuda, c, *PlanOf(c), data, 0);
+        std::string buffer(data.x.size(), '?');
+        Job job = run.MakeJob();
+        job.x = nullptr;
+        job.x_segments = segments;
+        if (in_buffer) job.x_buffer = buffer.data();
+        if (in_place) job.y = buffer.data();
+        ASSERT_TRUE(RunJobs(*cuda, {job}).ok()) << c.Name();
+        if (in_buffer) {
+          EXPECT_TRUE(buffer == (in_place ? want.y : data.x)) << c.Name();
+        }
+        if (!in_place) {
+          EXPECT_TRUE(run.TakeOutputs().y == want.y) << c.Name();
+        }
+      }
+    }
+  }
+}
+
 const std::vector<BoundaryRow>& DeviceBoundaryRows() {
   static const auto* const rows = new std::vector<BoundaryRow>(BoundaryRows(TestSeed()));  // takes seconds
   return *rows;
