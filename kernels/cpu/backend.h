@@ -9,21 +9,9 @@
 #include <memory>
 
 #include "kernels/backend.h"
+#include "kernels/nearest.h"
 
 namespace normd {
-
-// exact-4 in the making: y of EXACT rounded to the nearest value, where the kernels can already do that. Tests and the
-// bench alone ask for it; no option of a server does.
-struct NearestOptions {
-  bool on = false;
-  // Multiplies every bound of an error. Infinity sends every element along the slow road.
-  double bound_factor = 1;
-  bool exact_first = false;  // the slow road asks exact integers at once
-};
-
-// Whether y of `job` is the nearest value where NearestOptions are on: not under FAST, and not for LpNorm of an order
-// that no integers of fixed size decide (kernels/slow_road/formula.h). REQUIRES: the job's plan, dtypes and residual.
-bool GivesNearest(const Job& job);
 
 struct CpuBackendOptions {
   int threads = 0;  // 0: one for each hardware thread

@@ -5,6 +5,7 @@
 #include "kernels/cuda/channel_numbers.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
+#include "kernels/cuda/element_place.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/finish.cuh"
 #include "kernels/cuda/kernels.h"
@@ -19,39 +20,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kFewThreads = 64;  // where more would leave multiprocessors idle
-
-// The place of one element in the plan's geometry.
-struct ElementPlace {
-  int64_t group = 0, r0 = 0, k1 = 0, r1 = 0;
-};
-
-// The place of element i in memory order.
-template <typename Index>
-__device__ __forceinline__ ElementPlace Decode(const GroupWork& work, Index i) {
-  const auto reduce1 = static_cast<Index>(work.reduce1);
-  const auto keep1 = static_cast<Index>(work.keep1);
-  const auto reduce0 = static_cast<Index>(work.reduce0);
-  const Index segment = i / reduce1;
-  const Index row = segment / keep1;
-  ElementPlace place;
-  place.r1 = i % reduce1;
-  place.k1 = segment % keep1;
-  place.r0 = row % reduce0;
-  place.group = static_cast<int64_t>(row / reduce0) * work.keep1 + place.k1;
-  return place;
-}
-// A division of 64 bits costs several of 32.
-__device__ __forceinline__ ElementPlace PlaceOf(const GroupWork& work, int64_t i, bool is_small) {
-  return is_small ? Decode(work, static_cast<uint32_t>(i)) : Decode(work, static_cast<uint64_t>(i));
-}
-
-// The index of the parameters of an element.
-__device__ __forceinline__ int64_t ParameterOf(const GroupWork& work, const ApplyWork& apply,
-                                               const ElementPlace& place) {
-  if (apply.parameters.absent()) return 0;
-  if (apply.index.kind == AffineIndex::kElement) return place.r0 * work.reduce1 + place.r1;
-  return place.k1 * apply.index.channels_per_keep1 + place.r1 / apply.index.channel_run;
-}
 
 // Narrow elements, AFFINE_THEN_CAST: by vectors where a vector lies in one segment and its parameters allow it.
 template <typename T, bool kInF64>
@@ -92,8 +60,6 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 }
-
-int64_t Elements(const GroupWork& work) { return work.StatisticsGroups() * work.reduce0 * work.reduce1; }
 
 // ---- Pieces: runs of adjacent elements with one group and one pair of parameters ----
 
@@ -246,8 +212,8 @@ bool AreInPieces(const GroupWork& work, const ApplyWork& apply) {
   if (AreInF64(work) && !ScalesChannels(work.statistic, apply.parameters, apply.index)) return false;
   const int64_t vector = kVectorBytes / SizeOf(work.x.dtype);
   const int64_t length = has_parameters ? apply.index.channel_run : work.reduce1;
-  return length >= vector && Elements(work) <= std::numeric_limits<int32_t>::max() && IsVectorAligned(work.x.data) &&
-         IsVectorAligned(apply.y);
+  return length >= vector && ElementCount(work) <= std::numeric_limits<int32_t>::max() &&
+         IsVectorAligned(work.x.data) && IsVectorAligned(apply.y);
 }
 Pieces PiecesOf(const GroupWork& work, const ApplyWork& apply) {
   const int64_t length = apply.parameters.absent() ? work.reduce1 : apply.index.channel_run;
@@ -280,11 +246,11 @@ template <typename T, ChannelWay kWay, bool kCrosses, int kBlock>
 cudaError_t LaunchPiecesOf(const GroupWork& work, const ApplyWork& apply, const Pieces& pieces, cudaStream_t stream) {
   const int64_t run = int64_t{kBlock} * kPieceVectors * kVector<T>;  // elements
   const int64_t most_pieces = run / pieces.length.divisor() + 2;
-  const LaunchShape shape = {.blocks = order::CeilDiv(Elements(work), run),
+  const LaunchShape shape = {.blocks = order::CeilDiv(ElementCount(work), run),
                              .threads = kBlock,
                              .shared_bytes = most_pieces * static_cast<int64_t>(sizeof(ChannelNumbers<RealOf<kWay>>))};
   return Launch(shape, stream, ApplyPiecesKernel<T, kWay, kCrosses, kBlock>, work, apply, pieces,
-                static_cast<uint32_t>(Elements(work)));
+                static_cast<uint32_t>(ElementCount(work)));
 }
 
 template <typename T, ChannelWay kWay, bool kCrosses>
@@ -292,8 +258,8 @@ cudaError_t LaunchPieces(const DeviceLimits& limits, const GroupWork& work, cons
                          const Pieces& pieces, cudaStream_t stream) {
   // Small blocks where there are too few large ones to keep all multiprocessors busy.
   const int64_t least = int64_t{4} * limits.multiprocessors * kThreads * kPieceVectors * kVector<T>;
-  return Elements(work) >= least ? LaunchPiecesOf<T, kWay, kCrosses, kThreads>(work, apply, pieces, stream)
-                                 : LaunchPiecesOf<T, kWay, kCrosses, kFewThreads>(work, apply, pieces, stream);
+  return ElementCount(work) >= least ? LaunchPiecesOf<T, kWay, kCrosses, kThreads>(work, apply, pieces, stream)
+                                     : LaunchPiecesOf<T, kWay, kCrosses, kFewThreads>(work, apply, pieces, stream);
 }
 
 template <typename T, bool kInF64>
@@ -317,9 +283,9 @@ cudaError_t ApplyPieces(const DeviceLimits& limits, const GroupWork& work, const
 template <typename T, bool kInF64>
 cudaError_t LaunchRows(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream) {
   if (AreInPieces(work, apply)) return ApplyPieces<T, kInF64>(limits, work, apply, stream);
-  const int64_t vectors = order::CeilDiv(Elements(work), kVector<T>);
+  const int64_t vectors = order::CeilDiv(ElementCount(work), kVector<T>);
   const LaunchShape shape = {.blocks = EnoughBlocks(limits, vectors, kThreads), .threads = kThreads};
-  return Launch(shape, stream, ApplyRowsKernel<T, kInF64>, work, apply, Elements(work));
+  return Launch(shape, stream, ApplyRowsKernel<T, kInF64>, work, apply, ElementCount(work));
 }
 
 cudaError_t ApplyRows(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream) {
@@ -331,8 +297,8 @@ cudaError_t ApplyRows(const DeviceLimits& limits, const GroupWork& work, const A
 template <typename TIn, typename TOut>
 cudaError_t LaunchGeneral(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
                           cudaStream_t stream) {
-  const LaunchShape shape = {.blocks = EnoughBlocks(limits, Elements(work), kThreads), .threads = kThreads};
-  return Launch(shape, stream, ApplyGeneralKernel<TIn, TOut>, work, apply, Elements(work));
+  const LaunchShape shape = {.blocks = EnoughBlocks(limits, ElementCount(work), kThreads), .threads = kThreads};
+  return Launch(shape, stream, ApplyGeneralKernel<TIn, TOut>, work, apply, ElementCount(work));
 }
 
 cudaError_t ApplyGeneral(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,

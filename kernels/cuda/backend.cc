@@ -38,8 +38,11 @@ struct Submission {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const FoundDevice& device, const cuda::DeviceMemory& memory)
-      : device_(device), memory_(memory), deferred_(std::make_shared<cuda::DeferredFree>(memory)) {}
+  CudaBackend(const FoundDevice& device, const cuda::DeviceMemory& memory, const NearestOptions& nearest)
+      : device_(device),
+        memory_(memory),
+        deferred_(std::make_shared<cuda::DeferredFree>(memory)),
+        nearest_(nearest.on ? std::make_unique<NearestHost>(nearest) : nullptr) {}
 
   ~CudaBackend() override {
     {
@@ -113,7 +116,7 @@ class CudaBackend final : public Backend {
     if (lost_) return Lost();
     // The callback of the list before may have closed memory of another device (ipc.h).
     absl::Status status = cuda::StatusOf(cudaSetDevice(device_.number), "cudaSetDevice");
-    if (status.ok()) status = cuda::RunJobList(device_.limits, jobs, memory);
+    if (status.ok()) status = cuda::RunJobList(device_.limits, jobs, nearest_.get(), memory);
     if (absl::IsUnavailable(status)) lost_ = true;
     return status;
   }
@@ -121,6 +124,7 @@ class CudaBackend final : public Backend {
   const FoundDevice device_;
   const cuda::DeviceMemory memory_;
   const std::shared_ptr<cuda::DeferredFree> deferred_;
+  const std::unique_ptr<NearestHost> nearest_;  // null: EXACT is that of today
   std::atomic<bool> lost_{false};
 
   std::mutex mu_;
@@ -174,7 +178,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOption
   const absl::StatusOr<cuda::DeviceMemory> memory =
       cuda::DeviceMemory::Of(options.device, device->worker_bytes * options.streams);
   if (!memory.ok()) return NotUsable(memory.status());
-  auto backend = std::make_unique<CudaBackend>(*device, *memory);
+  auto backend = std::make_unique<CudaBackend>(*device, *memory, options.nearest);
   if (absl::Status status = backend->Start(options.streams); !status.ok()) return NotUsable(status);
   return backend;
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/nearest.h"
 
 namespace normd {
 
@@ -17,6 +18,7 @@ struct CudaBackendOptions {
   int device = 0;
   int streams = 3;               // stream workers: job lists that run at one time, so that copies and kernels overlap
   int64_t max_device_bytes = 0;  // scratch of all stream workers together; 0: half of the free memory
+  NearestOptions nearest = {};
 };
 
 // Makes the backend of options.device. UNAVAILABLE with the reason if this build or this machine has no such device

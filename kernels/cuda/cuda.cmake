@@ -32,6 +32,8 @@ if(NORMD_CUDA_FOUND)
     cuda/column_sums.cu
     cuda/elementwise.cu
     cuda/group_tiles.cu
+    cuda/nearest.cu
+    cuda/nearest_rows.cu
     cuda/register_rows.cu
     cuda/staged_rows.cu
     cuda/rows.cu
@@ -57,6 +59,7 @@ if(NORMD_CUDA_FOUND)
     cuda/device_memory.cc
     cuda/ipc.cc
     cuda/job_list.cc
+    cuda/nearest_jobs.cc
     cuda/prepared_parameters.cc
     cuda/probe.cc
     cuda/run.cc

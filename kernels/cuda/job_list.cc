@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/cuda/nearest_jobs.h"
 #include "kernels/cuda/prepared_parameters.h"
 #include "kernels/cuda/run.h"
 #include "kernels/cuda/status.h"
@@ -15,12 +16,16 @@ namespace {
 // which pointers of the device jobs will point there.
 class JobList {
  public:
-  JobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker)
-      : limits_(limits), jobs_(jobs), worker_(worker), device_jobs_(jobs.size()) {}
+  JobList(const DeviceLimits& limits, const std::vector<Job>& jobs, NearestHost* nearest, WorkerMemory* worker)
+      : limits_(limits), jobs_(jobs), nearest_(nearest), worker_(worker), device_jobs_(jobs.size()) {
+    if (nearest_ != nullptr) left_.resize(jobs.size());
+  }
 
   absl::Status Run() {
     for (size_t i = 0; i < jobs_.size(); ++i) {
+      if (IsOfHost(jobs_[i])) continue;
       if (absl::Status status = LayOut(jobs_[i], &device_jobs_[i]); !status.ok()) return status;
+      if (IsNearest(jobs_[i])) LayOutLeft(i);
     }
     absl::StatusOr<void*> memory = worker_->arena.Take(in_.size_bytes() + out_.size_bytes());
     if (!memory.ok()) return memory.status();
@@ -32,9 +37,11 @@ class JobList {
     }
     absl::Status status = worker_->staging.Upload(uploads_, in, worker_->stream());
     if (status.ok()) status = Align();
-    if (status.ok()) status = RunJobs(limits_, device_jobs_, &worker_->arena, worker_->stream());
+    if (status.ok()) status = RunOnDevice();
     if (status.ok()) status = PutBack();
+    if (status.ok()) status = RunOnHost();  // before y is written, which may be x
     if (status.ok()) status = worker_->staging.Download(downloads_, out, worker_->stream());
+    for (size_t i = 0; i < left_.size() && status.ok(); ++i) status = DecideLeft(i);
     return status;
   }
 
@@ -52,6 +59,62 @@ class JobList {
     int64_t size_bytes;
     bool is_output;
   };
+
+  bool IsNearest(const Job& job) const { return nearest_ != nullptr && GivesNearest(job); }
+  bool IsOfHost(const Job& job) const { return IsNearest(job) && RunsOnHost(job); }
+
+  absl::Status RunOnDevice() {
+    if (nearest_ == nullptr) return RunJobs(limits_, device_jobs_, &worker_->arena, worker_->stream());
+    std::vector<DeviceJob> jobs;
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+      if (IsOfHost(jobs_[i])) continue;
+      if (absl::Status status = KeepX(&device_jobs_[i]); !status.ok()) return status;
+      jobs.push_back(device_jobs_[i]);
+    }
+    return RunJobs(limits_, jobs, &worker_->arena, worker_->stream());
+  }
+
+  // Copies an x that is y: the host may have to read it when y has been written.
+  absl::Status KeepX(DeviceJob* job) {
+    if (job->left == nullptr || job->x != job->y || job->x == nullptr) return absl::OkStatus();
+    const auto size_bytes = static_cast<size_t>(job->plan->elements * SizeOf(job->plan->dtype));
+    absl::StatusOr<void*> copy = worker_->arena.Take(static_cast<int64_t>(size_bytes));
+    if (!copy.ok()) return copy.status();
+    NORMD_CUDA_RETURN_STATUS(cudaMemcpyAsync(*copy, job->x, size_bytes, cudaMemcpyDeviceToDevice, worker_->stream()),
+                             "cudaMemcpy within the device");
+    job->x = *copy;
+    return absl::OkStatus();
+  }
+
+  // Jobs to the nearest value that are the host's.
+  absl::Status RunOnHost() {
+    for (size_t i = 0; i < left_.size(); ++i) {
+      if (!IsOfHost(jobs_[i])) continue;
+      HostJob host(worker_->stream());
+      if (absl::Status status = host.Gather(jobs_[i], device_jobs_[i], false); !status.ok()) return status;
+      nearest_->Run(*host.job());
+      if (absl::Status status = host.PutBack(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // Decides what the kernels left of job i, whose other results are written.
+  absl::Status DecideLeft(size_t i) {
+    if (device_jobs_[i].left == nullptr) return absl::OkStatus();
+    const LeftResults left(*left_[i], jobs_[i].plan->elements);
+    if (left.empty()) return absl::OkStatus();
+    HostJob host(worker_->stream());
+    Job wanted = jobs_[i];
+    wanted.h = nullptr;
+    if (absl::Status status = host.Gather(wanted, device_jobs_[i], true); !status.ok()) return status;
+    // The indices of a permuted plan are not those of memory.
+    if (left.all || !jobs_[i].plan->permutation.empty()) {
+      nearest_->Run(*host.job());
+      return host.PutBack();
+    }
+    nearest_->Decide(*host.job(), {.elements = left.elements, .groups = left.groups});
+    return host.PutBack(left.elements);
+  }
 
   // Reserves room for an input and returns its offset. `slot` points to the pointer that will point there.
   int64_t Room(void* slot, int64_t size_bytes) {
@@ -147,6 +210,13 @@ class JobList {
     }
   }
 
+  // The room for what the kernels leave of job i.
+  void LayOutLeft(size_t i) {
+    left_[i] = std::make_unique<LeftToHost>();
+    device_jobs_[i].bound_factor = nearest_->options().bound_factor;
+    Out(&device_jobs_[i].left, left_[i].get(), static_cast<int64_t>(sizeof(LeftToHost)));
+  }
+
   absl::Status LayOutParameters(const Job& job, DeviceJob* device) {
     if (job.parameters == nullptr) return absl::OkStatus();
     const auto& prepared = static_cast<const CudaParameters&>(*job.parameters);  // see PreparedParameters
@@ -199,8 +269,10 @@ class JobList {
 
   const DeviceLimits& limits_;
   const std::vector<Job>& jobs_;
+  NearestHost* const nearest_;  // null: no job is rounded to the nearest value
   WorkerMemory* const worker_;
   std::vector<DeviceJob> device_jobs_;
+  std::vector<std::unique_ptr<LeftToHost>> left_;          // of jobs to the nearest value
   std::vector<std::shared_ptr<const DeviceCopy>> copies_;  // kept while kernels read them
   Layout in_, out_;
   std::vector<HostBytes> uploads_, downloads_;
@@ -210,11 +282,12 @@ class JobList {
 
 }  // namespace
 
-absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker) {
+absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, NearestHost* nearest,
+                        WorkerMemory* worker) {
   // Cleans up after the previous job list only now, so that the caller of that list did not wait for it.
   worker->arena.Reset();
   worker->deferred->Empty(worker->stream());
-  JobList list(limits, jobs, worker);
+  JobList list(limits, jobs, nearest, worker);
   absl::Status status = list.Run();
   // Nothing may be in the stream when the memory is used again, or when the caller's buffers go.
   if (!status.ok()) cudaStreamSynchronize(worker->stream());

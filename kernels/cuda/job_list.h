@@ -19,6 +19,7 @@
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/staging.h"
+#include "kernels/nearest.h"
 
 namespace normd::cuda {
 
@@ -41,8 +42,10 @@ struct WorkerMemory {
 };
 
 // Runs `jobs` and waits for them. Tensors lie in host memory unless a job says otherwise. After an error nothing of the
-// jobs is left in the stream. `worker` is used by this call alone.
-absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker);
+// jobs is left in the stream. `worker` is used by this call alone. `nearest` is null, or decides what kernels leave of
+// jobs to the nearest value.
+absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, NearestHost* nearest,
+                        WorkerMemory* worker);
 
 }  // namespace normd::cuda
 

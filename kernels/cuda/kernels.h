@@ -151,6 +151,8 @@ struct GroupMagnitude {
   unsigned non_finite = 0;  // bits: +Inf, -Inf, NaN
 };
 
+struct NearestGroup;  // nearest.h
+
 // The geometry and memory of one plan, on the way from sums to elements. Extents are those of NormPlan.
 struct GroupWork {
   Elements x;
@@ -180,6 +182,7 @@ struct GroupWork {
   // TakesGivenStatistics. The mean may be null: nothing is subtracted. Null variance: results and results32 are there.
   const double* given_mean = nullptr;
   const double* given_variance = nullptr;
+  NearestGroup* nearest = nullptr;  // null, or one per group: see nearest.h
 
   NORMD_HOST_DEVICE int64_t StatisticsGroups() const { return keep0 * keep1; }
   NORMD_HOST_DEVICE int64_t Columns() const { return keep1 * reduce1; }

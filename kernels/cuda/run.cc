@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/certificate.h"
+#include "kernels/cuda/nearest.h"
 #include "kernels/cuda/status.h"
 
 namespace normd::cuda {
@@ -86,6 +88,12 @@ absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob
   return absl::OkStatus();
 }
 
+// True if the kernel that reads the rows can add the residual.
+bool FusesResidual(const DeviceJob& job) {
+  return job.residual.data == nullptr ||
+         (job.residual_rounding == ResidualRounding::kRoundFirst && job.residual.dtype == job.plan->dtype);
+}
+
 // Runs one job with a launch for each step: residual, permutation, sums, elements. Where rows fit on chip, the last two
 // are one launch.
 class JobRun {
@@ -110,7 +118,10 @@ class JobRun {
   }
 
   absl::Status Run() {
-    if (job_.residual.data != nullptr) NORMD_RETURN_IF_FAILED(AddResidual());
+    if (IsNearest()) {
+      NORMD_CUDA_RETURN_STATUS(cudaMemsetAsync(&job_.left->count, 0, sizeof(job_.left->count), stream_), "cudaMemset");
+    }
+    if (job_.residual.data != nullptr && !FusesNearestResidual()) NORMD_RETURN_IF_FAILED(AddResidual());
     if (SumsPowers(plan_.statistic) && x_.dtype != DType::kF64) NORMD_RETURN_IF_FAILED(WidenX());
     if (plan_.permutation.empty()) return RunPattern();
     NORMD_RETURN_IF_FAILED(PermuteX());
@@ -120,6 +131,19 @@ class JobRun {
   }
 
  private:
+  bool IsNearest() const { return job_.left != nullptr; }
+
+  // True if one launch normalises rows to the nearest value. REQUIRES: IsNearest().
+  bool RunsAsNearestRows() const {
+    return y_ != nullptr && plan_.elements > 0 && !plan_.given_statistics && !SumsPowers(plan_.statistic) &&
+           FitsNearestRows(limits_, PlanGroups());
+  }
+  // True if that launch adds the residual, too. Moments take the sum from memory.
+  bool FusesNearestResidual() const {
+    return IsNearest() && FusesResidual(job_) && plan_.permutation.empty() && job_.outputs.moments == nullptr &&
+           RunsAsNearestRows();
+  }
+
   absl::Status AddResidual() {
     if (job_.residual_rounding == ResidualRounding::kRoundFirst) {
       void* h = job_.h;
@@ -137,8 +161,15 @@ class JobRun {
     double* lo = nullptr;
     NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements, &hi));
     if (plan_.dtype == DType::kF64) NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements, &lo));
+    void* h = job_.h;
+    if (IsNearest() && h != nullptr) {
+      // The wide stream is rounded already, and h is rounded once.
+      NORMD_CUDA_RETURN_STATUS(
+          AddResidualRounded(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, h, stream_), "residual");
+      h = nullptr;
+    }
     NORMD_CUDA_RETURN_STATUS(
-        AddResidualWide(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, hi, lo, job_.h, stream_),
+        AddResidualWide(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, hi, lo, h, stream_),
         "residual");
     x_ = {.dtype = DType::kF64, .data = hi, .lo = lo};
     return absl::OkStatus();
@@ -246,7 +277,71 @@ class JobRun {
     return TakeZeros(arena_, stream_, work->StatisticsGroups(), &work->magnitudes);
   }
 
+  NearestWork PlanNearest(const GroupWork& work) const {
+    NearestWork nearest = {.bound_factor = job_.bound_factor,
+                           .is_given = plan_.given_statistics,
+                           .element_count = plan_.elements,
+                           .left = job_.left};
+    nearest.additions = work.columns ? AdditionsInColumns(plan_.reduce0, plan_.reduce1)
+                                     : AdditionsInRows(plan_.reduce0, plan_.statistic_reduce1);
+    const bool has_residual = job_.residual.data != nullptr && job_.residual_rounding == ResidualRounding::kKeepWide;
+    // The largest magnitude is that of the high parts.
+    const bool in_pairs = x_.lo != nullptr && plan_.statistic != Statistic::kMaxAbs;
+    if (has_residual) nearest.elements.relative = in_pairs ? 2 * kPairUnit : kUnit;
+    return nearest;
+  }
+
+  // The statistics of groups and their bounds, in `work` for the apply pass.
+  absl::Status BoundStatistics(GroupWork* work, const NearestWork& nearest) {
+    NORMD_RETURN_IF_FAILED(TakeMemory(work, !plan_.given_statistics));
+    NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->nearest));
+    if (plan_.given_statistics) {
+      NORMD_CUDA_RETURN_STATUS(TakeGivenStatistics(*work, job_.given_mean, job_.given_variance, stream_), "statistics");
+    } else {
+      NORMD_CUDA_RETURN_STATUS(ReduceGroups(limits_, *work, stream_), "sums");
+    }
+    return StatusOf(BoundGroups(*work, nearest, stream_), "bounds");
+  }
+
+  // The sums, the bounds and the elements of a job to the nearest value.
+  absl::Status RunToNearest() {
+    GroupWork work = PlanGroups();
+    work.precision = Precision::kExact;
+    work.is_16bit = false;  // elements are calculated in f64
+    if (plan_.given_statistics) work.outputs.moments = nullptr;
+    NearestWork nearest = PlanNearest(work);
+    // Sums in f64 do not decide moments.
+    const bool sums_again = work.outputs.moments != nullptr && !work.wide();
+    if (!sums_again) nearest.moments = work.outputs.moments;
+    if (RunsAsNearestRows()) {
+      NearestRows rows = {.work = work, .apply = PlanElements(), .nearest = nearest};
+      if (FusesNearestResidual()) {
+        rows.residual = job_.residual.data;
+        rows.residual_scale = job_.residual_scale;
+        rows.h = job_.h;
+      }
+      NORMD_CUDA_RETURN_STATUS(NormaliseRowsToNearest(limits_, rows, stream_), "rows");
+      return sums_again ? RunMomentsInPairs() : absl::OkStatus();
+    }
+    NORMD_RETURN_IF_FAILED(BoundStatistics(&work, nearest));
+    if (y_ != nullptr && plan_.elements > 0) {
+      NORMD_CUDA_RETURN_STATUS(ApplyToNearest(limits_, work, PlanElements(), nearest, stream_), "elements");
+    }
+    return sums_again ? RunMomentsInPairs() : absl::OkStatus();
+  }
+
+  // The moments of groups of narrow elements, from sums in pairs of f64.
+  absl::Status RunMomentsInPairs() {
+    NORMD_RETURN_IF_FAILED(WidenX());
+    GroupWork work = PlanGroups();
+    work.outputs = {};
+    NearestWork nearest = PlanNearest(work);
+    nearest.moments = job_.outputs.moments;
+    return BoundStatistics(&work, nearest);
+  }
+
   absl::Status RunPattern() {
+    if (IsNearest()) return RunToNearest();
     if (x_.dtype == plan_.dtype && job_.mask == nullptr && RunsAsWholeRows(limits_, plan_) && !PrefersTiles()) {
       DeviceJob rows = job_;
       rows.x = x_.data;
@@ -317,12 +412,6 @@ RowKey KeyOf(const DeviceLimits& limits, const DeviceJob& job) {
           plan.reduce1, plan.statistic_reduce1, RunsInRegisters(limits, job)};
 }
 
-// True if the kernel that reads the rows can add the residual.
-bool FusesResidual(const DeviceJob& job) {
-  return job.residual.data == nullptr ||
-         (job.residual_rounding == ResidualRounding::kRoundFirst && job.residual.dtype == job.plan->dtype);
-}
-
 // True if the moments come from sums of their own, so that the other outputs do not depend on whether they are wanted.
 // A stream that is kept wide has one kind of sums.
 bool TakesMomentsApart(const DeviceJob& job) {
@@ -337,7 +426,7 @@ absl::Status RunTogether(const DeviceLimits& limits, absl::Span<const DeviceJob>
   std::map<RowKey, std::vector<const DeviceJob*>> rows;
   for (const DeviceJob& job : jobs) {
     const NormPlan& plan = *job.plan;
-    const bool is_there = plan.permutation.empty() && FusesResidual(job);
+    const bool is_there = plan.permutation.empty() && FusesResidual(job) && job.left == nullptr;
     JobRun run(limits, job, jobs.size() == 1, arena, stream);
     if (is_there && job.mask == nullptr && RunsAsWholeRows(limits, plan) && !run.PrefersTiles()) {
       rows[KeyOf(limits, job)].push_back(&job);
@@ -363,7 +452,7 @@ absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> job
   std::vector<DeviceJob> others(jobs.begin(), jobs.end());
   std::vector<DeviceJob> moments;
   for (DeviceJob& job : others) {
-    if (!TakesMomentsApart(job)) continue;
+    if (job.left != nullptr || !TakesMomentsApart(job)) continue;
     DeviceJob& apart = moments.emplace_back(job);
     apart.y = apart.h = apart.outputs.mean = apart.outputs.inverse_std = nullptr;
     job.outputs.moments = nullptr;

@@ -19,6 +19,8 @@
 
 namespace normd::cuda {
 
+struct LeftToHost;  // nearest.h
+
 // A Job (kernels/backend.h) on the device: every pointer is device memory, aligned to its elements.
 struct DeviceJob {
   const NormPlan* plan = nullptr;
@@ -34,6 +36,10 @@ struct DeviceJob {
   void* y = nullptr;
   void* h = nullptr;
   GroupOutputs outputs;
+  // Not null: results are rounded to the nearest value, and those that are undecided are listed here. REQUIRES: as
+  // BoundGroups; x is not y; no PowerNorm.
+  LeftToHost* left = nullptr;
+  double bound_factor = 1;  // see NearestOptions
 };
 
 // True if one fused kernel runs both passes over the rows of a plan. Such jobs of equal row length, dtype, statistic

@@ -1,6 +1,7 @@
 // Statistics groups on their way from sums to statistics, all on the device: the first shift, the folding of parts, the
 // decision whether to sum again, and the results for the apply pass and for replies. A warp works on a group, or a
 // block where the group has many parts or is summed again. Nothing comes back to the host before the end.
+#include "kernels/certificate.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
@@ -8,6 +9,7 @@
 #include "kernels/cuda/first_shift.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/magnitude.cuh"
+#include "kernels/cuda/nearest.h"
 #include "kernels/cuda/parameters.cuh"
 #include "kernels/cuda/partial_sums.cuh"
 #include "kernels/cuda/partial_sums.h"
@@ -36,6 +38,10 @@ LaunchShape GroupsShape(const GroupWork& work) {
 
 // Writes the results and outputs of a finished group. One thread calls it.
 __device__ inline void Publish(const GroupWork& work, int64_t group, const FinishedStatistics& finished) {
+  if (work.nearest != nullptr) {
+    work.nearest[group] = {};
+    work.nearest[group].finished = finished;
+  }
   const GroupResult result = StoreFinished(work, group, finished);
   work.results[group] = result;
   if (!work.wide()) work.results32[group] = ResultIn32(result);
@@ -59,13 +65,36 @@ __host__ __device__ inline PartPlace PartsOfGroup(const GroupWork& work, int64_t
           .inner = work.reduce1};
 }
 
+// Writes what the bounds of a group need to know of its sums, and the statistics in pairs that they have.
+__device__ inline void NoteSums(const GroupWork& work, const GroupState& state, const PairSums& sums,
+                                NearestGroup* group) {
+  group->shift = state.shift / state.scale;
+  group->is_zero = sums.second.hi == 0;
+  group->has_pairs = work.wide() && state.scale == 1 && !SumsPowers(work.statistic);
+  if (!group->has_pairs) return;
+  group->m2 = sums.second;
+  if (work.statistic != Statistic::kMeanVariance) return;
+  const DoublePair delta = Divide(sums.first, static_cast<double>(work.counted));
+  const DoublePair mean = TwoSum(state.shift, delta.hi);
+  group->mean = Renormalise(mean.hi, mean.lo + delta.lo);
+  group->m2 = Add(sums.second, Negate(Multiply(sums.first, delta)));
+}
+
 // Finishes the group with its sums, which are those of state.round. Returns the state of its next round. One thread
 // calls it.
 __device__ inline GroupState FinishGroup(const GroupWork& work, int64_t group, const GroupState& state,
                                          const PairSums& sums) {
   const FinishedStatistics finished = Finish(work, sums, state.shift, state.scale, PrecisionOf(state.round));
   const GroupState next = NextState(state, finished);
-  if (next.round == Round::kDone) Publish(work, group, finished);
+  if (next.round != Round::kDone) return next;
+  Publish(work, group, finished);
+  if (work.nearest != nullptr) {
+    NoteSums(work, state, sums, &work.nearest[group]);
+    if (work.wide()) {
+      const Magnitude magnitude = AsMagnitude(work.magnitudes[group]);
+      work.nearest[group].is_zero = WideSumsAreZero(work.statistic, sums.second, magnitude, state.scale);
+    }
+  }
   return next;
 }
 
@@ -379,6 +408,9 @@ __global__ void __launch_bounds__(kThreads) BeginWideGroupsKernel(const __grid_c
   work.states[group] = state;
   if (state.round == Round::kDone) {
     Publish(work, group, finished);
+    if (work.nearest != nullptr) {
+      work.nearest[group].is_zero = WideSumsAreZero(work.statistic, {}, magnitude, state.scale);
+    }
   } else {
     work.pending[static_cast<int>(state.round)] = 1;  // several groups may write it, all of them 1
   }

@@ -107,6 +107,37 @@ TEST(LaunchesTest, AreThoseOfTheTable) {
   }
 }
 
+// To the nearest value, rows that fit in a block are one launch; else each step has one, and so have the bounds of
+// groups. Moments of narrow elements are summed in pairs.
+TEST(LaunchesTest, ToTheNearestValueAreThoseOfTheTable) {
+  cuda_on_cpu::Reset();
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend({.streams = 1, .nearest = {.on = true}});
+  const Case rows = RowsOf(Over({64}), 64, DType::kF32);
+  const Layout last = Layout::kChannelsLast;
+  struct NearestRow {
+    Case c;
+    int64_t plain = 0, moments = 0;
+  };
+  const std::vector<NearestRow> table = {
+      {rows, 1, 9},
+      {RowsOf(Over({300000}), 300000), 4, 12},
+      {WithResidual(rows, ResidualRounding::kRoundFirst), 1, 10},
+      {WithResidual(rows, ResidualRounding::kKeepWide), 10, 10},  // h is rounded by itself
+      {RowsOf(Of(Method::kRmsNorm), 64), 1, 7},
+      {RowsOf(Over({64}), 64, DType::kF64), 8, 8},
+      {RowsOf(Of(Method::kRmsNorm), 64, DType::kF64), 6, 6},
+      {Image(Of(Method::kBatchNorm, last), last, 2, 16, 14), 4, 12},
+      {Image(Of(Method::kBatchNorm, last), last, 2, 16, 14, true), 3, 3},
+      {On(cases::Power(2), {9, 6}), 0, 0}};
+  for (const NearestRow& row : table) {
+    for (const bool moments : {false, true}) {
+      const int64_t before = cuda_on_cpu::Launches();
+      Execute(*cuda, row.c, DataOf(row.c), 0, moments);
+      EXPECT_EQ(cuda_on_cpu::Launches() - before, moments ? row.moments : row.plain) << row.c.Name();
+    }
+  }
+}
+
 void Kernel() {}
 
 TEST(LaunchesTest, MoreBlocksThanAGridMayHaveAreRefusedInsteadOfCutOff) {

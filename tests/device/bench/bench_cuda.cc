@@ -3,6 +3,7 @@
 // --list    prints the shapes as JSON and measures nothing.
 // --probe   prints what the device is and measures nothing.
 // --more    adds shapes that the standard table has not, here and to --list.
+// --nearest measures EXACT beside EXACT to the nearest value instead.
 // --turns   times what standard input asks for, see sections.h.
 // --peers   PyTorch's times on this machine, a file that tests/device/peers.py has written.
 // --only takes shapes by name, and "requests" for whole requests. Without a device the program says why and exits with
@@ -21,6 +22,10 @@ constexpr int kNoDevice = 3;  // exit status
 
 absl::Status Measure(const GpuFacts& gpu, const Flags& flags, Report* report) {
   report->Note("device", gpu.text);
+  if (flags.nearest) {
+    MeasureNearest(report);
+    return absl::OkStatus();
+  }
   report->Note("kernels",
                "FAST, EXACT and two copies in turn, median of 7 rounds; a round is one CUDA graph of at least 20 "
                "launches between two events");
@@ -60,6 +65,6 @@ int Run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   const std::optional<normd::bench::Flags> flags =
-      normd::bench::ParseFlags(argc, argv, {"--list", "--probe", "--peers", "--more", "--turns"});
+      normd::bench::ParseFlags(argc, argv, {"--list", "--probe", "--peers", "--more", "--turns", "--nearest"});
   return flags.has_value() ? normd::bench::Run(*flags) : 2;
 }

@@ -38,8 +38,8 @@ void SubmitAll(Backend& backend, const std::vector<std::vector<Job>>& lists) {
 // `count` requests of the same plan, with tensors of their own in host memory and in CUDA memory.
 class Requests {
  public:
-  Requests(const Workload& workload, int count)
-      : plan_(OrDie(MakePlan(workload.Spec(), workload.dtype, workload.ShapeOf(), workload.Options(Precision::kFast)))),
+  Requests(const Workload& workload, int count, Precision precision = Precision::kFast)
+      : plan_(OrDie(MakePlan(workload.Spec(), workload.dtype, workload.ShapeOf(), workload.Options(precision)))),
         bytes_(workload.Bytes() / 2),
         count_(count),
         host_x_(MakeValues(Data::kNormal, workload.dtype, workload.Elements() * count, 1)),
@@ -125,7 +125,32 @@ void MeasureBatching(Backend& backend, const Workload& workload, bool in_cuda, R
                Ratio(seconds[1] / seconds[0]), Ratio(seconds[2] / seconds[0])});
 }
 
+// EXACT without and with NearestOptions, on the same tensors in CUDA memory.
+void MeasureNearestOf(Backend& usual, Backend& nearest, const Workload& workload, Report* report) {
+  Requests requests(workload, 1, Precision::kExact);
+  const auto submit = [&requests](Backend& backend) {
+    return WallSeconds([&] { SubmitAll(backend, {requests.Together(true)}); });
+  };
+  const std::vector<double> seconds = MedianSeconds({submit(usual), submit(nearest)});
+  report->Row("nearest " + workload.Name(),
+              {Amount(seconds[0] * 1e6), Amount(seconds[1] * 1e6), Ratio(seconds[0] / seconds[1])});
+}
+
 }  // namespace
+
+void MeasureNearest(Report* report) {
+  const std::unique_ptr<Backend> usual = OrDie(MakeCudaBackend(CudaBackendOptions()));
+  const std::unique_ptr<Backend> nearest = OrDie(MakeCudaBackend({.nearest = {.on = true}}));
+  report->Table("EXACT beside EXACT to the nearest value, one request at a time, in CUDA memory",
+                {"EXACT us", "nearest us", "EXACT/nearest"});
+  for (const Op op : {Op::kLayer, Op::kRms}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+      for (const int64_t rows : {256, 16384}) {
+        MeasureNearestOf(*usual, *nearest, {.op = op, .outer = rows, .row = 4096, .dtype = dtype}, report);
+      }
+    }
+  }
+}
 
 void MeasureRequests(const GpuFacts& gpu, Report* report) {
   const std::unique_ptr<Backend> cuda = OrDie(MakeCudaBackend(CudaBackendOptions()));

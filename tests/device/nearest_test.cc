@@ -1,0 +1,275 @@
+// EXACT to the nearest value on the emulated device: the bytes of the CPU backend with the same options, and so of the
+// exact oracle, whichever rung decides an element, wherever the tensors lie.
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/nearest.h"
+#include "kernels/methods.h"
+#include "tests/device/device_runs.h"
+#include "tests/device/shapes.h"
+#include "tests/kernels/cases.h"
+#include "tests/support/boundary_rows.h"
+#include "tests/support/constants.h"
+#include "tests/support/judge_nearest.h"
+#include "tests/support/random.h"
+
+namespace normd {
+namespace {
+
+std::unique_ptr<Backend> NearestCuda(double bound_factor = 1, bool exact_first = false) {
+  return EmulatedCudaBackend(
+      {.streams = 1, .nearest = {.on = true, .bound_factor = bound_factor, .exact_first = exact_first}});
+}
+std::unique_ptr<Backend> NearestCpu() {
+  return MakeCpuBackend(
+      {.threads = 1, .inline_elements = int64_t{1} << 40, .grain_elements = int64_t{1} << 40, .nearest = {.on = true}});
+}
+
+bool IsJudged(const Case& c, int64_t most) {
+  const absl::StatusOr<NormPlan> plan = PlanOf(c);
+  return plan.ok() && plan->precision == Precision::kExact && HasNearest(c, *plan) && plan->elements <= most;
+}
+std::vector<Case> Judged(const std::vector<Case>& all, int64_t most) {
+  std::vector<Case> chosen;
+  for (const Case& c : all) {
+    if (IsJudged(c, most)) chosen.push_back(c);
+  }
+  return chosen;
+}
+
+class DeviceNearestTest : public testing::TestWithParam<Method> {
+ protected:
+  DeviceNearestTest() { cuda_on_cpu::Reset(); }
+  static std::vector<Case> Cases(int64_t most) { return Judged(cases::AllOf(GetParam()), most); }
+  const std::unique_ptr<Backend> cpu_ = NearestCpu();
+};
+
+TEST_P(DeviceNearestTest, GivesTheBytesOfTheCpu) {
+  const std::unique_ptr<Backend> cuda = NearestCuda();
+  uint64_t seed = 0;
+  for (const Case& c : Cases(int64_t{1} << 40)) {
+    cuda_on_cpu::SetSeed(seed++);
+    const CaseData data = DataOf(c);
+    for (const bool moments : {false, true}) {
+      EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data, 0, moments), Execute(*cpu_, c, data, 0, moments)), "")
+          << c.Name() << (moments ? " with moments" : "");
+    }
+  }
+}
+
+TEST_P(DeviceNearestTest, GivesTheNearestValue) {
+  const std::unique_ptr<Backend> cuda = NearestCuda();
+  size_t elements = 0;
+  const std::vector<Case> all = Cases(4'000);
+  for (size_t i = 0; i < all.size(); i += 2) {
+    const CaseData data = MakeData(all[i], *PlanOf(all[i]), TestSeed());
+    const Outputs got = Execute(*cuda, all[i], data, 0, i % 4 == 0);
+    const oracle::NearestResult want = oracle::Nearest(OracleSpec(all[i]), OracleInput(all[i], data));
+    EXPECT_EQ(NotNearest(OracleType(all[i].dtype), got.y, want.y), "") << all[i].Name();
+    EXPECT_EQ(NotNearest(OracleType(all[i].dtype), got.h, want.h), "") << all[i].Name() << " h";
+    elements += want.y.size();
+  }
+  EXPECT_GT(elements, 5'000u);
+}
+
+// The host decides a million times as many elements, or all, or all of them in whole numbers.
+TEST_P(DeviceNearestTest, GivesTheSameBytesWhicheverRungDecides) {
+  const std::unique_ptr<Backend> others[] = {NearestCuda(1e6), NearestCuda(kInf), NearestCuda(kInf, true)};
+  const std::vector<Case> all = Cases(2'000);
+  for (size_t i = 0; i < all.size(); i += 3) {
+    const CaseData data = DataOf(all[i]);
+    const bool moments = i % 2 == 0;
+    const Outputs want = Execute(*cpu_, all[i], data, 0, moments);
+    for (const std::unique_ptr<Backend>& other : others) {
+      EXPECT_EQ(DifferenceOf(Execute(*other, all[i], data, 0, moments), want), "") << all[i].Name();
+    }
+  }
+}
+
+TEST_P(DeviceNearestTest, GivesTheSameBytesInPlaceAndAtOddAddresses) {
+  // With a bound that leaves something in every case.
+  const std::unique_ptr<Backend> cuda = NearestCuda(1e6);
+  const std::vector<Case> all = Cases(20'000);
+  for (size_t i = 0; i < all.size(); i += 5) {
+    const CaseData data = DataOf(all[i]);
+    const Outputs want = Execute(*cpu_, all[i], data);
+    EXPECT_EQ(DifferenceOf(Execute(*cuda, all[i], data, 1 + static_cast<int>(i % 60)), want), "") << all[i].Name();
+    const NormPlan plan = *PlanOf(all[i]);
+    CaseRun in_place(*cuda, all[i], plan, data, 0);
+    Job job = in_place.MakeJob();
+    std::string x = data.x;
+    job.x = job.y = x.data();
+    ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+    EXPECT_TRUE(x == want.y) << all[i].Name() << " in place";
+  }
+}
+
+// The bytes of a tensor in memory of the device.
+class OnDevice {
+ public:
+  explicit OnDevice(const std::string& bytes) : size_(bytes.size()) {
+    EXPECT_EQ(cudaMalloc(&data_, size_ + 1), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(data_, bytes.data(), size_, cudaMemcpyHostToDevice), cudaSuccess);
+  }
+  ~OnDevice() { cudaFree(data_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+  void* data() const { return data_; }
+  std::string Content() const {
+    std::string bytes(size_, '\0');
+    EXPECT_EQ(cudaMemcpy(bytes.data(), data_, size_, cudaMemcpyDeviceToHost), cudaSuccess);
+    return bytes;
+  }
+
+ private:
+  size_t size_;
+  void* data_ = nullptr;
+};
+
+TEST_P(DeviceNearestTest, GivesTheSameBytesInMemoryOfTheDevice) {
+  const std::unique_ptr<Backend> cuda = NearestCuda(1e6);
+  const std::vector<Case> all = Cases(20'000);
+  for (size_t i = 0; i < all.size(); i += 5) {
+    const CaseData data = DataOf(all[i]);
+    const Outputs want = Execute(*cpu_, all[i], data);
+    for (const bool in_place : {false, true}) {
+      CaseRun run(*cuda, all[i], *PlanOf(all[i]), data, 0);
+      Job job = run.MakeJob();
+      const OnDevice x(data.x), residual(data.residual), y(want.y), h(want.h);
+      job.x_space = job.y_space = CudaSpace(0);
+      job.x = x.data();
+      job.y = in_place ? x.data() : y.data();
+      if (job.residual.present()) {
+        job.residual.space = job.h_space = CudaSpace(0);
+        job.residual.data = residual.data();
+        job.h = h.data();
+      }
+      ASSERT_TRUE(RunJobs(*cuda, {job}).ok()) << all[i].Name();
+      EXPECT_TRUE((in_place ? x : y).Content() == want.y) << all[i].Name() << (in_place ? " in place" : "");
+      EXPECT_TRUE(h.Content() == want.h) << all[i].Name();
+      EXPECT_TRUE(run.TakeOutputs().inverse_std == want.inverse_std) << all[i].Name();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, DeviceNearestTest, testing::ValuesIn(kAllMethods),
+                         [](const auto& method) { return std::string(Info(method.param).name); });
+
+class DeviceNearestShapesTest : public testing::Test {
+ protected:
+  DeviceNearestShapesTest() { cuda_on_cpu::Reset(); }
+  void ExpectBytesOfTheCpu(const std::vector<Case>& all) {
+    const std::unique_ptr<Backend> cuda = NearestCuda();
+    uint64_t seed = 0;
+    for (const Case& c : Judged(all, int64_t{1} << 40)) {
+      cuda_on_cpu::SetSeed(seed++);
+      const CaseData data = DataOf(c);
+      EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data, 0, false), Execute(*cpu_, c, data, 0, false)), "") << c.Name();
+    }
+  }
+  const std::unique_ptr<Backend> cpu_ = NearestCpu();
+};
+
+TEST_F(DeviceNearestShapesTest, LongRows) { ExpectBytesOfTheCpu(shapes::LongRows()); }
+TEST_F(DeviceNearestShapesTest, Images) { ExpectBytesOfTheCpu(shapes::Images()); }
+TEST_F(DeviceNearestShapesTest, HardImages) { ExpectBytesOfTheCpu(shapes::HardImages()); }
+TEST_F(DeviceNearestShapesTest, ChannelsLastGroups) { ExpectBytesOfTheCpu(shapes::ChannelsLastGroups()); }
+TEST_F(DeviceNearestShapesTest, ShortSegments) { ExpectBytesOfTheCpu(shapes::ShortSegments()); }
+TEST_F(DeviceNearestShapesTest, Residuals) { ExpectBytesOfTheCpu(shapes::Residuals()); }
+
+// Under FAST, and where no nearest value is promised, nothing changes.
+TEST_F(DeviceNearestShapesTest, OtherJobsAreThoseWithoutTheOption) {
+  const std::unique_ptr<Backend> cuda = NearestCuda();
+  const std::unique_ptr<Backend> cpu = InlineCpuBackend();
+  size_t judged = 0;
+  for (const Case& c : cases::All()) {
+    const NormPlan plan = *PlanOf(c);
+    if (plan.elements > 20'000 || (plan.precision == Precision::kExact && HasNearest(c, plan))) continue;
+    if (++judged % 5 != 0) continue;
+    const CaseData data = DataOf(c);
+    EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data), Execute(*cpu, c, data)), "") << c.Name();
+  }
+  EXPECT_GT(judged, 100u);
+}
+
+// More elements than the list has room for, of one job of several: the host runs that job.
+TEST_F(DeviceNearestShapesTest, AListThatOverflowsIsTheHosts) {
+  const std::unique_ptr<Backend> cuda = NearestCuda(kInf);
+  std::vector<Case> all;
+  for (const int64_t rows : {1, 60}) {
+    all.push_back(cases::Affine(cases::With(cases::On(cases::Over({64}), {rows, 64}), DType::kF32)));
+    all.push_back(cases::With(cases::On(cases::Of(Method::kRmsNorm), {rows, 64}), DType::kBF16));
+  }
+  ASSERT_GT(60 * 64, cuda::LeftToHost::kMost);
+  std::vector<std::unique_ptr<CaseRun>> runs;
+  std::vector<CaseData> data;
+  for (const Case& c : all) data.push_back(DataOf(c));
+  std::vector<Job> jobs;
+  for (size_t i = 0; i < all.size(); ++i) {
+    runs.push_back(std::make_unique<CaseRun>(*cuda, all[i], *PlanOf(all[i]), data[i], 0));
+    jobs.push_back(runs.back()->MakeJob());
+    jobs.back().moments = nullptr;
+  }
+  ASSERT_TRUE(RunJobs(*cuda, jobs).ok());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Outputs want = Execute(*cpu_, all[i], data[i], 0, false), got = runs[i]->TakeOutputs();
+    EXPECT_TRUE(got.y == want.y && got.mean == want.mean && got.inverse_std == want.inverse_std) << all[i].Name();
+  }
+}
+
+// A scattered x, put together where it will be read again or not, of which y may take the place; a job of the device
+// and one of the host.
+TEST_F(DeviceNearestShapesTest, ScatteredTensorsAreReadAgain) {
+  const std::unique_ptr<Backend> cuda = NearestCuda(kInf);
+  for (const Case& c : {cases::On(cases::Over({33}), {5, 33}), cases::On(cases::Power(2), {9, 6})}) {
+    const CaseData data = DataOf(c);
+    const Outputs want = Execute(*cpu_, c, data);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(data.x.data());
+    const std::vector<Segment> segments = {{bytes, 101}, {bytes + 101, data.x.size() - 101}};
+    for (const bool in_buffer : {false, true}) {
+      for (const bool in_place : {false, in_buffer}) {
+        CaseRun run(*cuda, c, *PlanOf(c), data, 0);
+        std::string buffer(data.x.size(), '?');
+        Job job = run.MakeJob();
+        job.x = nullptr;
+        job.x_segments = segments;
+        if (in_buffer) job.x_buffer = buffer.data();
+        if (in_place) job.y = buffer.data();
+        ASSERT_TRUE(RunJobs(*cuda, {job}).ok()) << c.Name();
+        if (in_buffer) {
+          EXPECT_TRUE(buffer == (in_place ? want.y : data.x)) << c.Name();
+        }
+        if (!in_place) {
+          EXPECT_TRUE(run.TakeOutputs().y == want.y) << c.Name();
+        }
+      }
+    }
+  }
+}
+
+const std::vector<BoundaryRow>& DeviceBoundaryRows() {
+  static const auto* const rows = new std::vector<BoundaryRow>(BoundaryRows(TestSeed()));  // takes seconds
+  return *rows;
+}
+
+TEST(DeviceNearestBoundaryTest, DecidesElementsAtTheMiddles) {
+  cuda_on_cpu::Reset();
+  EXPECT_THAT(WrongRows(*NearestCuda(), DeviceBoundaryRows()), testing::IsEmpty());
+}
+
+// The same rows without a bound, and with one that is 64 times too small: the kernels decide, and need their bounds.
+TEST(DeviceNearestBoundaryTest, FindsABoundThatIsTooSmall) {
+  cuda_on_cpu::Reset();
+  EXPECT_GT(WrongRows(*NearestCuda(0), DeviceBoundaryRows()).size(), 4u);
+  EXPECT_GT(WrongRows(*NearestCuda(0x1p-6), DeviceBoundaryRows()).size(), 0u);
+}
+
+}  // namespace
+}  // namespace normd
