@@ -55,6 +55,12 @@ NORMD_HOST_DEVICE constexpr double AdditionsInShallowRows(int64_t segments, int6
   return AdditionsInRows(segments, length) - 37 + 4 + 8 + 1 + 4 + 5;
 }
 
+// Of sums in pairs about the mean rounded to f64 (AboutMean of kernels/cpu/pair_sums.h), for the bounds about a mean,
+// which count it beside two: no difference and no addition is rounded to f64. The sum of d is at most u of n * |mean|,
+// and rounding it and its pairs is off by products of errors. The sum of squares is rounded once, and once more where
+// the square of the first sum is subtracted: the bounds without h have three.
+inline constexpr double kAdditionsOfPairs = -2;
+
 // |n - exact n| <= beta + kappa * |n|. An infinite kappa decides nothing: every element takes the slow road.
 struct NormalisedBound {
   double beta = 0;

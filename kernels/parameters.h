@@ -32,8 +32,9 @@ struct HostParameters {
   std::vector<float> weight32, bias32;  // the same rounded to f32
   // What rounding weight + weight_offset to `weight` has left out; empty if nothing.
   std::vector<double> weight_rest;
-  bool fit_f32 = true;    // each weight is 0 or in [2^-60, 2^60], each bias 0 or a normal f32
-  bool equal_f32 = true;  // each value is an f32 without rounding
+  bool fit_f32 = true;                          // each weight is 0 or in [2^-60, 2^60], each bias 0 or a normal f32
+  bool equal_f32 = true;                        // each value is an f32 without rounding
+  double largest_weight = 1, largest_bias = 0;  // the largest finite magnitudes; of absent ones 1 and 0
 
   int64_t size_bytes() const {
     return static_cast<int64_t>((weight.size() + bias.size() + weight_rest.size()) * sizeof(double) +

@@ -203,7 +203,7 @@ void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics) {
   WithTypes(block.x.dtype, block.precision, [&](auto tag, auto type) HWY_ATTR {
     SumChannels(tag, type, block, &sums);
     const int64_t count = block.segments * block.n;
-    if (block.additions > 0) {
+    if (block.additions != 0) {
       FinishSums<double, F32>(block.rule, block.channels, count, &sums, statistics);
       return BoundChannels(static_cast<double>(count), block.additions, block.channels, sums, statistics);
     }
@@ -216,7 +216,7 @@ void FinishChannels(const SummedChannels& channels, ChannelStatistics* statistic
   std::copy_n(channels.shift, channels.channels, sums.shift);
   std::copy_n(channels.first, channels.channels, sums.first);
   std::copy_n(channels.second, channels.channels, sums.second);
-  if (channels.additions > 0) {
+  if (channels.additions != 0) {
     FinishSums<double, F32>(channels.rule, channels.channels, channels.count, &sums, statistics);
     return BoundChannels(static_cast<double>(channels.count), channels.additions, channels.channels, sums, statistics);
   }

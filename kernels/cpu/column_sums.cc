@@ -1,5 +1,6 @@
 // The sums of a tile of columns, and the statistics that they give.
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <memory>
@@ -13,6 +14,8 @@ namespace {
 
 // The blocks are summed in spans, each with sums of its own. This many spans for each thread share the work evenly.
 constexpr int64_t kSpansPerThread = 4;
+// Of groups of f32 that are summed in pairs.
+constexpr int64_t kLeastInPairs = int64_t{1} << 11;
 
 // Rows of sums that are folded as they come, see order::FoldsAfter, so that at most as many are kept as the count has
 // binary digits.
@@ -86,8 +89,11 @@ void ColumnTile::SumPairs(bool split, std::vector<bool> pending) {
 }
 
 bool ColumnTile::SumNarrow(bool split, Precision precision, std::vector<bool> pending) {
-  if (IsCentred()) ChooseShifts(precision, pending);
-  std::unique_ptr<double[]> sums = SumTile(split, precision);
+  std::unique_ptr<double[]> sums = SumsInPairs() ? SumTileInPairs(split) : nullptr;
+  if (sums == nullptr) {
+    if (IsCentred()) ChooseShifts(precision, pending);
+    sums = SumTile(split, precision);
+  }
   if (results_.empty() && FinishTogether(precision, sums.get())) return true;
   FinishPending(precision, pending, sums.get());
   if (TakeBetterShifts(pending)) {
@@ -146,6 +152,48 @@ void ColumnTile::SetShift(int64_t group, double shift) {
   std::fill_n(shift_.begin() + group * plan_.reduce1, plan_.reduce1, shift);
   if (shift32_.empty()) return;
   std::fill_n(shift32_.begin() + group * plan_.reduce1, plan_.reduce1, static_cast<float>(shift));
+}
+
+bool ColumnTile::SumsInPairs() const {
+  return nearest_ != nullptr && HasFloatColumns() && IsCentred() && SumsAgain() && run_.y != nullptr &&
+         plan_.reduce0 * plan_.reduce1 >= kLeastInPairs;
+}
+
+std::unique_ptr<double[]> ColumnTile::SumTileInPairs(bool split) {
+  const int64_t parts = order::CeilDiv(plan_.reduce0, FloatColumns::kMostPositions);
+  std::vector<PairSums> sums(static_cast<size_t>(parts * columns_));
+  std::atomic<bool> is_finite = true;
+  const auto sum = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end && is_finite.load(std::memory_order_relaxed); ++i) {
+      const FloatColumns columns = FloatsAt(i * FloatColumns::kMostPositions, 0, columns_);
+      if (!SumInPairs(columns, sums.data() + i * columns_)) is_finite.store(false, std::memory_order_relaxed);
+    }
+  };
+  if (split) {
+    run_.pool.ParallelFor(parts, run_.Grain(FloatColumns::kMostPositions * columns_), sum);
+  } else {
+    sum(0, parts);
+  }
+  if (!is_finite.load(std::memory_order_relaxed)) return nullptr;
+  for (int64_t c = 0; c < columns_; ++c) order::PairwiseFold(sums.data() + c, parts, columns_, AddPairs);
+  std::vector<slow_road::SumsAbout> pairs;
+  for (int64_t group = 0; group < groups_; ++group) {
+    PairSums* const of_group = sums.data() + group * plan_.reduce1;
+    order::PairwiseFold(of_group, plan_.reduce1, 1, AddPairs);
+    const auto about = AboutMean(of_group[0], static_cast<double>(run_.counted));
+    if (!about.has_value()) return nullptr;
+    pairs.push_back(*about);
+  }
+  const int64_t room = RoomOf(columns_);
+  auto plain = std::make_unique<double[]>(static_cast<size_t>(2 * room));
+  for (int64_t group = 0; group < groups_; ++group) {
+    const slow_road::SumsAbout& of = pairs[static_cast<size_t>(group)];
+    SetShift(group, of.shift);
+    plain[group * plan_.reduce1] = of.sums.second.hi;
+    plain[room + group * plan_.reduce1] = of.sums.first.hi;
+  }
+  pairs_ = std::move(pairs);
+  return plain;
 }
 
 std::unique_ptr<double[]> ColumnTile::SumTile(bool split, Precision precision) const {

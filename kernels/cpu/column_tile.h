@@ -12,6 +12,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "kernels/cpu/nearest_group.h"
+#include "kernels/cpu/pair_sums.h"
 #include "kernels/cpu/run.h"
 
 namespace normd::cpu {
@@ -67,6 +68,11 @@ class ColumnTile {
   // under FAST, which has no digits to spare, and where a bound of the error is needed, which grows with the distance.
   void ChooseShifts(Precision precision, const std::vector<bool>& pending);
   void SetShift(int64_t group, double shift);
+  // True if the groups are summed in pairs from the start, because most of them would be summed again.
+  bool SumsInPairs() const;
+  // The sums of SumTile() about shifts of its own, which are the means, and `pairs_`. Null, and nothing is changed, if
+  // plain sums have to serve.
+  std::unique_ptr<double[]> SumTileInPairs(bool split);
   // The sums of each column: RoomOf(columns_) second sums, then, if a mean is subtracted, as many first sums.
   std::unique_ptr<double[]> SumTile(bool split, Precision precision) const;
   // Finishes groups of one column each, a vector of groups at a time, from the sums of SumTile(). Returns false if some
@@ -91,6 +97,7 @@ class ColumnTile {
     std::vector<bool> is_finite;  // one per group, see GroupBound; empty: all are
   };
   double Additions() const {  // that a term of a group's sums takes part in
+    if (!pairs_.empty()) return kAdditionsOfPairs;
     return run_.wide() ? AdditionsInColumns(plan_.reduce0, plan_.reduce1)
                        : AdditionsInShallowColumns(plan_.reduce0, plan_.reduce1);
   }
@@ -109,12 +116,18 @@ class ColumnTile {
   using Report = absl::FunctionRef<void(const NearestPlace&)>;
   void ApplySpanToNearest(QuickSpan span, bool quickly, GroupRange positions, GroupRange columns, Report report) const;
   void ApplyToNearest(bool split) const;
+  ColumnsToFold ToFold(const Parameters& parameters) const;
+  // Gives the elements that ApplyToNearest() reported to the slow road.
+  void DecideUndecided(const QuickSpan& span, bool split) const;
   // True if SumAgain() sums the groups for the slow road, a vector of columns at a time.
   bool SumsAgain() const;
   // The sums in pairs of the groups that have undecided elements; those of other groups may be empty.
   std::vector<slow_road::SumsAbout> SumAgain(const std::vector<int64_t>& groups, bool split) const;
   void SumGroupsAgain(GroupRange groups, slow_road::SumsAbout* sums) const;
-  slow_road::SumsAbout SumGroupAgain(int64_t group) const;
+  // The same of f32 in one pass; false if that cannot be done.
+  bool SumGroupsInPairs(GroupRange groups, slow_road::SumsAbout* sums) const;
+  bool HasFloatColumns() const { return plan_.dtype == DType::kF32 && !run_.wide() && run_.job.mask == nullptr; }
+  FloatColumns FloatsAt(int64_t position, int64_t column, int64_t columns) const;
 
   const Run& run_;
   const NormPlan& plan_;
@@ -130,8 +143,9 @@ class ColumnTile {
   std::vector<double> scale_, delta_lo_, inverse_lo_;  // empty if by_factors_
   // One per group, or a single one for all groups if TakeGiven() or FinishTogether() wrote their statistics.
   std::vector<FinishedStatistics> results_;
-  std::vector<Magnitude> magnitudes_;  // one per group, f64 only
-  std::unique_ptr<Nearest> nearest_;   // if y is rounded to the nearest value
+  std::vector<Magnitude> magnitudes_;        // one per group, f64 only
+  std::unique_ptr<Nearest> nearest_;         // if y is rounded to the nearest value
+  std::vector<slow_road::SumsAbout> pairs_;  // one per group, if the sums are in pairs; else empty
   Centring centring_ = Centring::kOnce;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
@@ -128,57 +129,88 @@ bool LooksQuickly(const Run& run, const GroupBound& bound) {
          std::isfinite(run.nearest.bound_factor);
 }
 
+namespace {
+
+// The statistics and the bound of a group, once more for each of its channels.
+class RepeatedStatistics {
+ public:
+  RepeatedStatistics(const FinishedStatistics& group, const GroupBound& bound, int64_t count)
+      : count_(count), numbers_(static_cast<size_t>(6 * count)) {
+    const GroupStatistics& statistics = group.statistics;
+    const double values[] = {group.mean,        statistics.inverse.hi, bound.bound.beta,
+                             bound.bound.kappa, statistics.shift,      statistics.delta.hi};
+    for (size_t i = 0; i < std::size(values); ++i) {
+      std::fill_n(numbers_.begin() + static_cast<int64_t>(i) * count, count, values[i]);
+    }
+  }
+
+  const double* mean() const { return numbers_.data(); }
+  const double* inverse() const { return numbers_.data() + count_; }
+  const double* beta() const { return numbers_.data() + 2 * count_; }
+  const double* kappa() const { return numbers_.data() + 3 * count_; }
+  const double* shift() const { return numbers_.data() + 4 * count_; }
+  const double* delta() const { return numbers_.data() + 5 * count_; }
+
+ private:
+  const int64_t count_;
+  absl::InlinedVector<double, 384> numbers_;
+};
+
+// Applies the segments of a piece, of which `span` has everything but x and y.
+void ApplySegments(const Run& run, const GroupPiece& piece, QuickSpan span,
+                   absl::FunctionRef<void(const NearestPlace&)> report) {
+  NearestSpan& careful = span.careful;
+  int64_t r0 = piece.r0;
+  auto place = [&](const Undecided* undecided, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t r1 = piece.begin + undecided[i].position * careful.columns + undecided[i].column;
+      report({r0, piece.k1, r1, undecided[i].x});
+    }
+  };
+  careful.ReportTo(place);
+  for (; r0 < piece.r0_end; ++r0) {
+    const int64_t index = run.IndexOf(piece.k0, r0, piece.k1, piece.begin);
+    careful.x = run.X(index);
+    careful.y = static_cast<char*>(run.y) + index * SizeOf(run.plan.dtype);
+    ApplyNearestQuickly(span);
+  }
+}
+
+}  // namespace
+
 void ApplyGroupQuickly(const Run& run, const FinishedStatistics& group, const GroupBound& bound,
-                       const GroupPiece& piece, NearestGroups* nearest) {
+                       const GroupPiece& piece, absl::FunctionRef<void(const NearestPlace&)> report) {
   const NormPlan& plan = run.plan;
-  const bool centred = plan.statistic == Statistic::kMeanVariance;
   const int64_t length =
       run.parameters.absent() ? piece.end - piece.begin : std::min(plan.channel_run, piece.end - piece.begin);
   const int64_t count = (piece.end - piece.begin) / length;  // of channels
-  // The statistics once more for each channel.
-  absl::InlinedVector<double, 384> numbers(static_cast<size_t>(6 * count));
-  const auto repeat = [&](int64_t which, double value) {
-    return std::fill_n(numbers.begin() + which * count, count, value) - count;
-  };
-  const GroupStatistics& statistics = group.statistics;
-  ColumnsToFold fold = {.count = count,
-                        .mean = centred ? &*repeat(0, group.mean) : nullptr,
-                        .inverse = &*repeat(1, statistics.inverse.hi),
-                        .beta = &*repeat(2, bound.bound.beta),
-                        .kappa = &*repeat(3, bound.bound.kappa),
-                        .bound_factor = run.nearest.bound_factor,
-                        .dtype = plan.dtype};
+  const RepeatedStatistics statistics(group, bound, count);
+  const Parameters parameters = run.parameters.At(piece.k1 * plan.channels_per_keep1 + piece.begin / plan.channel_run);
+  const FoldedColumns folded({.count = count,
+                              .mean = plan.statistic == Statistic::kMeanVariance ? statistics.mean() : nullptr,
+                              .inverse = statistics.inverse(),
+                              .beta = statistics.beta(),
+                              .kappa = statistics.kappa(),
+                              .weight = parameters.weight,
+                              .bias = parameters.bias,
+                              .bound_factor = run.nearest.bound_factor,
+                              .dtype = plan.dtype});
   QuickSpan span;
   NearestSpan& careful = span.careful;
-  careful.shift = &*repeat(4, statistics.shift);
-  careful.delta = &*repeat(5, statistics.delta.hi);
-  careful.inverse = fold.inverse;
+  careful.shift = statistics.shift();
+  careful.delta = statistics.delta();
+  careful.inverse = statistics.inverse();
   careful.y_dtype = plan.dtype;
   careful.positions = count;
   careful.columns = careful.stride = length;
   careful.statistics_along = careful.parameters_along = Along::kPositions;
-  careful.centring = CentringOf(plan.statistic, statistics);
+  careful.centring = CentringOf(plan.statistic, group.statistics);
   careful.rounding *= run.nearest.bound_factor;
-  const Parameters parameters = run.parameters.At(piece.k1 * plan.channels_per_keep1 + piece.begin / plan.channel_run);
-  careful.weight = fold.weight = parameters.weight;
-  careful.bias = fold.bias = parameters.bias;
-  const FoldedColumns folded(fold);
+  careful.weight = parameters.weight;
+  careful.bias = parameters.bias;
   folded.AddTo(0, &span);
   span.stream = run.stream;
-  int64_t r0 = piece.r0;
-  auto report = [&](const Undecided* undecided, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t r1 = piece.begin + undecided[i].position * length + undecided[i].column;
-      nearest->Decide(r0, piece.k1, r1, undecided[i].x);
-    }
-  };
-  careful.ReportTo(report);
-  for (; r0 < piece.r0_end; ++r0) {
-    const int64_t index = run.IndexOf(piece.k0, r0, piece.k1, piece.begin);
-    careful.x = run.X(index);
-    careful.y = static_cast<char*>(run.y) + index * SizeOf(plan.dtype);
-    ApplyNearestQuickly(span);
-  }
+  ApplySegments(run, piece, span, report);
 }
 
 }  // namespace normd::cpu

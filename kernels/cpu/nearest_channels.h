@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "kernels/cpu/folded_columns.h"
 #include "kernels/cpu/nearest_group.h"
 #include "kernels/cpu/run.h"
@@ -55,9 +56,9 @@ struct GroupPiece {
 };
 // True if ApplyGroupQuickly() can apply the elements of a group with this bound.
 bool LooksQuickly(const Run& run, const GroupBound& bound);
-// Applies a piece to the nearest value; `nearest` has its group.
+// Applies a piece to the nearest value, and reports what is undecided.
 void ApplyGroupQuickly(const Run& run, const FinishedStatistics& group, const GroupBound& bound,
-                       const GroupPiece& piece, NearestGroups* nearest);
+                       const GroupPiece& piece, absl::FunctionRef<void(const NearestPlace&)> report);
 
 }  // namespace normd::cpu
 

@@ -11,6 +11,7 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/few-inl.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/look-inl.h"
 #include "kernels/cpu/simd-inl.h"
@@ -155,6 +156,48 @@ HWY_NOINLINE void ApplyStep(T tag, const QuickSpan& span, uint64_t near, int64_t
   }
 }
 
+// Elements that have the same numbers: the first one, how far the next ones lie from one another, and the column that
+// none goes beyond.
+struct AlikeElements {
+  int64_t position, column, count, next_position, next_column, last_column;
+
+  HWY_INLINE int64_t Position(int64_t i) const { return position + i * next_position; }
+  HWY_INLINE int64_t Column(int64_t i) const { return HWY_MIN(column + i * next_column, last_column); }
+};
+
+// Calculates some elements as ApplyOne does, which gets those that are left, but all in one vector or a few.
+template <typename T>
+HWY_NOINLINE void ApplyAlike(T tag, const QuickSpan& span, const AlikeElements& elements) {
+  const NearestSpan& all = span.careful;
+  const int64_t at = all.statistics_along == Along::kColumns ? elements.column : elements.position;
+  const double weight = all.weight == nullptr ? 1 : all.weight[at];
+  const double bias = all.bias == nullptr ? -0.0 : all.bias[at];
+  const auto* const x = static_cast<const typename T::Storage*>(all.x.data);
+  auto* const y = static_cast<typename T::Storage*>(all.y);
+  for (int64_t begin = 0; begin < elements.count; begin += kLanes) {
+    const int64_t count = HWY_MIN(kLanes, elements.count - begin);
+    const auto offset = [&](int64_t i) {
+      return elements.Position(begin + i) * all.stride + elements.Column(begin + i);
+    };
+    Few<T> few;
+    V value = few.Gather(tag, x, count, offset);
+    if (all.centring != Centring::kNone) value = hn::Sub(value, Set(all.shift[at]));
+    if (all.centring == Centring::kTwice) value = hn::Sub(value, Set(all.delta[at]));
+    const V product = hn::Mul(hn::Mul(value, Set(all.inverse[at])), Set(weight));
+    const V result = hn::Add(product, Set(bias));
+    const V of_product = Fma(hn::Abs(product), Set(all.relative[at]), Set(all.fixed[at]));
+    const V bound = Fma(hn::Abs(result), Set(all.rounding), of_product);
+    for (unsigned left = few.Scatter(tag, result, AreSure(tag, result, bound), y, count, offset); left != 0;
+         left &= left - 1) {
+      const auto i = begin + static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero32(left));
+      ApplyOne(tag, span, elements.Position(i), elements.Column(i));
+    }
+  }
+}
+
+// Of the lanes of a look: the elements of more of them take as long as all elements.
+inline constexpr size_t kMostLanes = 8;
+
 template <typename Real>
 HWY_INLINE const FoldedNumbers<Real>& NumbersOf(const QuickSpan& span) {
   if constexpr (std::is_same_v<Real, float>) {
@@ -183,14 +226,12 @@ HWY_INLINE void LookAtColumns(T tag, const QuickSpan& span, const FoldedNumbers<
   const uint64_t near = look.Near(limit);
   if (HWY_LIKELY(near == 0)) return;
   if (kPositions == 1) return ApplyStep(tag, span, near, position, column);
-  if (hwy::PopCount(near) > kStepElements<T> / 2) {
+  if (hwy::PopCount(near) > kMostLanes) {
     return ApplyCarefully(span, {position, kPositions, column, kStepElements<T>});
   }
-  for (int64_t p = 0; p < kPositions; ++p) {
-    look.Clear(tag);
-    look.template Step<false>(tag, x + p * stride, y + p * stride);
-    const uint64_t here = look.Near(limit);
-    if (here != 0) ApplyStep(tag, span, here, position + p, column);
+  for (uint64_t bits = near; bits != 0; bits &= bits - 1) {
+    const int64_t element = ElementOfBit(tag, static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(bits)));
+    ApplyAlike(tag, span, {position, column + element, kPositions, 1, 0, column + element});
   }
 }
 
@@ -239,13 +280,17 @@ void LookAlongPositions(T tag, const QuickSpan& span) {
       for (; c + kStep <= end; c += kStep) look.template Step<kStream>(tag, x + c, y + c);
       if (c < end) look.template Step<false>(tag, x + end - kStep, y + end - kStep);
       const Both<T> limit = look.Limit(tag, fixed, relative);
-      if (HWY_LIKELY(look.Near(limit) == 0)) continue;
-      for (c = begin; c < end; c += kStep) {
-        const int64_t at = HWY_MIN(c, end - kStep);
-        look.Clear(tag);
-        look.template Step<false>(tag, x + at, y + at);
-        const uint64_t here = look.Near(limit);
-        if (here != 0) ApplyStep(tag, span, here, p, at);
+      uint64_t near = look.Near(limit);
+      if (HWY_LIKELY(near == 0)) continue;
+      if (hwy::PopCount(near) > kMostLanes) {
+        const int64_t from = HWY_MIN(begin, end - kStep);
+        ApplyCarefully(span, {p, 1, from, end - from});
+        continue;
+      }
+      for (; near != 0; near &= near - 1) {
+        const int64_t element = ElementOfBit(tag, static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(near)));
+        const int64_t steps = (end - begin + kStep - 1) / kStep;
+        ApplyAlike(tag, span, {p, begin + element, steps, 0, kStep, end - kStep + element});
       }
     }
   }

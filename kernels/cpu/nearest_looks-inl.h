@@ -389,7 +389,7 @@ struct Relative {
   using Real = float;
   static constexpr bool kIsF16 = std::is_same_v<T, F16>;
   static constexpr int64_t kStep = 2 * kLanesOf<float>;
-  static constexpr int64_t kLook = (kIsF16 ? 1 : 4) * kStep;
+  static constexpr int64_t kLook = 4 * kStep;
   static constexpr bool kAsksForZeros = kIsF16;
   static constexpr float kLeast = 0x1p-14f;  // the middles of smaller values of f16 lie elsewhere
 

@@ -5,6 +5,7 @@
 #include "kernels/cpu/column_tile.h"
 #include "kernels/cpu/folded_columns.h"
 #include "kernels/cpu/pair_tree.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cpu {
 namespace {
@@ -13,8 +14,8 @@ namespace {
 // a few folds: 1,077 at most in all (SlowGroup::SumWith).
 constexpr int64_t kSummedAtOnce = 256;
 constexpr int64_t kMostColumnsAgain = 256;
-// The columns of f32 in a line of memory.
-constexpr int64_t kLineColumns = 16;
+// The columns of f32 in two lines of memory, which SumInPairs takes at once.
+constexpr int64_t kLineColumns = 32;
 
 }  // namespace
 
@@ -135,6 +136,18 @@ void ColumnTile::ApplySpanToNearest(QuickSpan span, bool quickly, GroupRange pos
   quickly ? ApplyNearestQuickly(span) : ApplyNearest(all);
 }
 
+ColumnsToFold ColumnTile::ToFold(const Parameters& parameters) const {
+  return {.count = columns_,
+          .mean = IsCentred() ? nearest_->mean.data() : nullptr,
+          .inverse = inverse_hi_.get(),
+          .beta = nearest_->beta.data(),
+          .kappa = nearest_->kappa.data(),
+          .weight = parameters.weight,
+          .bias = parameters.bias,
+          .bound_factor = run_.nearest.bound_factor,
+          .dtype = plan_.dtype};
+}
+
 void ColumnTile::ApplyToNearest(bool split) const {
   std::vector<double> weight_columns, bias_columns;
   const Parameters parameters = {.weight = ParameterColumns(run_.parameters.weight, weight_columns),
@@ -144,15 +157,7 @@ void ColumnTile::ApplyToNearest(bool split) const {
   std::optional<FoldedColumns> folded;
   std::vector<double> fixed, relative;
   if (quickly) {
-    folded.emplace(ColumnsToFold{.count = columns_,
-                                 .mean = IsCentred() ? nearest_->mean.data() : nullptr,
-                                 .inverse = inverse_hi_.get(),
-                                 .beta = nearest_->beta.data(),
-                                 .kappa = nearest_->kappa.data(),
-                                 .weight = parameters.weight,
-                                 .bias = parameters.bias,
-                                 .bound_factor = run_.nearest.bound_factor,
-                                 .dtype = plan_.dtype});
+    folded.emplace(ToFold(parameters));
     folded->AddTo(0, &span);
   } else {
     for (int64_t column = 0; column < columns_; ++column) {
@@ -173,9 +178,12 @@ void ColumnTile::ApplyToNearest(bool split) const {
   } else {
     apply(0, plan_.reduce0);
   }
-  const std::vector<int64_t> groups = nearest_->groups.GroupsAdded();
-  std::vector<slow_road::SumsAbout> sums;
-  if (!groups.empty() && SumsAgain()) sums = SumAgain(groups, split);
+  DecideUndecided(span, split);
+}
+
+void ColumnTile::DecideUndecided(const QuickSpan& span, bool split) const {
+  std::vector<slow_road::SumsAbout> sums = pairs_;
+  if (sums.empty() && SumsAgain()) sums = SumAgain(nearest_->groups.GroupsAdded(), split);
   nearest_->groups.DecideAdded(
       [&](int64_t k1, absl::FunctionRef<void(const NearestPlace&)> report) {
         const int64_t column = (k1 - first_k1_) * plan_.reduce1;
@@ -190,28 +198,20 @@ bool ColumnTile::SumsAgain() const {
 }
 
 std::vector<slow_road::SumsAbout> ColumnTile::SumAgain(const std::vector<int64_t>& groups, bool split) const {
-  // A line of memory is read whole, whichever of its columns are asked for; a few of them are gathered.
+  if (groups.empty()) return {};
+  // Lines of memory are read whole, whichever of their columns are asked for.
   const int64_t at_once = std::max<int64_t>(1, kLineColumns / plan_.reduce1);  // groups
   std::vector<GroupRange> ranges;
-  for (size_t i = 0; i < groups.size();) {
-    const int64_t begin = groups[i] / at_once * at_once;
-    const size_t first = i;
-    while (i < groups.size() && groups[i] < begin + at_once) ++i;
-    if (static_cast<int64_t>(i - first) * 4 >= at_once) {
-      ranges.push_back({begin, std::min(groups_, begin + at_once)});
-    } else {
-      for (size_t k = first; k < i; ++k) ranges.push_back({groups[k], groups[k] + 1});
-    }
+  for (const int64_t group : groups) {
+    if (!ranges.empty() && group < ranges.back().end) continue;
+    const int64_t begin = group / at_once * at_once;
+    ranges.push_back({begin, std::min(groups_, begin + at_once)});
   }
   std::vector<slow_road::SumsAbout> sums(static_cast<size_t>(groups_));
   const auto sum = [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {
       const GroupRange& range = ranges[static_cast<size_t>(i)];
-      if (at_once > 1 && range.end - range.begin == 1) {
-        sums[static_cast<size_t>(range.begin)] = SumGroupAgain(range.begin);
-      } else {
-        SumGroupsAgain(range, sums.data());
-      }
+      if (!SumGroupsInPairs(range, sums.data())) SumGroupsAgain(range, sums.data());
     }
   };
   if (split) {
@@ -222,25 +222,32 @@ std::vector<slow_road::SumsAbout> ColumnTile::SumAgain(const std::vector<int64_t
   return sums;
 }
 
-slow_road::SumsAbout ColumnTile::SumGroupAgain(int64_t group) const {
-  slow_road::SumsAbout result = {.shift = nearest_->mean[static_cast<size_t>(group * plan_.reduce1)], .sums = {}};
-  PairTree tree(1);
-  double values[kSummedAtOnce];
-  int64_t count = 0;
-  const auto flush = [&] {
-    PairSums part;
-    ReduceRowChunks({.statistic = Statistic::kMeanVariance, .shift = result.shift},
-                    {.x = {DType::kF64, values}, .n = count}, 0, 1, &part);
-    tree.Add(&part);
-    count = 0;
-  };
-  nearest_->groups.Read(first_k1_ + group, [&](const slow_road::Element* elements, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) values[count + i] = elements[i].x;
-    count += n;
-    flush();
-  });
-  result.sums = tree.Total()[0];
-  return result;
+FloatColumns ColumnTile::FloatsAt(int64_t position, int64_t column, int64_t columns) const {
+  const Elements x = run_.x.At(offset_ + position * stride_ + column);
+  return {static_cast<const float*>(x.data), std::min(FloatColumns::kMostPositions, plan_.reduce0 - position), columns,
+          stride_};
+}
+
+bool ColumnTile::SumGroupsInPairs(GroupRange groups, slow_road::SumsAbout* sums) const {
+  if (!HasFloatColumns()) return false;
+  const int64_t column = groups.begin * plan_.reduce1;
+  const int64_t columns = groups.end * plan_.reduce1 - column;
+  PairTree tree(columns);
+  std::vector<PairSums> part(static_cast<size_t>(columns));
+  for (int64_t begin = 0; begin < plan_.reduce0; begin += FloatColumns::kMostPositions) {
+    if (!SumInPairs(FloatsAt(begin, column, columns), part.data())) return false;
+    tree.Add(part.data());
+  }
+  std::vector<PairSums> totals = tree.Total();
+  for (int64_t group = groups.begin; group < groups.end; ++group) {
+    PairSums* const of_group = totals.data() + group * plan_.reduce1 - column;
+    order::PairwiseFold(of_group, plan_.reduce1, 1, AddPairs);
+    std::optional<slow_road::SumsAbout> about = slow_road::SumsAbout{0, of_group[0]};
+    if (IsCentred()) about = AboutMean(of_group[0], static_cast<double>(run_.counted));
+    if (!about.has_value()) return false;
+    sums[group] = *about;
+  }
+  return true;
 }
 
 void ColumnTile::SumGroupsAgain(GroupRange groups, slow_road::SumsAbout* sums) const {

@@ -48,6 +48,18 @@ void AddOffset(double offset, HostParameters* host) {
   }
 }
 
+// Of the values that are finite: those that are not give no element that could be rounded to the wrong side.
+double LargestMagnitude(const std::vector<double>& values, double absent) {
+  if (values.empty()) return absent;
+  const Magnitude all = cpu::MeasureRow(values.data(), nullptr, static_cast<int64_t>(values.size()));
+  if (all.finite()) return all.largest();
+  double largest = 0;
+  for (const double value : values) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
+  return largest;
+}
+
 }  // namespace
 
 std::vector<double> WidenToF64(const TensorView& view) {
@@ -71,6 +83,8 @@ HostParameters ConvertParameters(const ParameterViews& parameters, double weight
                  std::all_of(host.bias.begin(), host.bias.end(), bias_fits);
   host.equal_f32 = std::equal(host.weight.begin(), host.weight.end(), host.weight32.begin()) &&
                    std::equal(host.bias.begin(), host.bias.end(), host.bias32.begin());
+  host.largest_weight = LargestMagnitude(host.weight, 1);
+  host.largest_bias = LargestMagnitude(host.bias, 0);
   return host;
 }
 

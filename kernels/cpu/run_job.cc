@@ -140,18 +140,6 @@ Elements Widened(const Run& run, double* to) {
   return {DType::kF64, to, nullptr};
 }
 
-// Of the values that are finite: those that are not give no element that could be rounded to the wrong side.
-double LargestMagnitude(const std::vector<double>& values, double absent) {
-  if (values.empty()) return absent;
-  const Magnitude all = MeasureRow(values.data(), nullptr, static_cast<int64_t>(values.size()));
-  if (all.finite()) return all.largest();
-  double largest = 0;
-  for (const double value : values) {
-    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
-  }
-  return largest;
-}
-
 void RunPattern(Run& run) {
   if (run.job.exact != nullptr) {
     SumExactly(run);
@@ -328,8 +316,8 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
   run.nearest = options.nearest;
   run.nearest.on = options.nearest.on && GivesNearest(run.job);
   if (run.nearest.on && job.parameters != nullptr) {
-    run.largest_weight = LargestMagnitude(job.parameters->host().weight, 1);
-    run.largest_bias = LargestMagnitude(job.parameters->host().bias, 0);
+    run.largest_weight = job.parameters->host().largest_weight;
+    run.largest_bias = job.parameters->host().largest_bias;
   }
   // The slow road reads the whole group, of which a part is y by then.
   std::unique_ptr<char[]> original;

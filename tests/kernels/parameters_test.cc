@@ -154,6 +154,15 @@ TEST(ConvertParameters, AddsTheOffsetToAWeightThatIsGivenAndToNothingElse) {
   EXPECT_EQ(without_weight.bias, (std::vector<double>{0.5}));
 }
 
+TEST(ConvertParameters, KeepsTheLargestFiniteMagnitudes) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  const HostParameters host = Converted({0.5, -4, kInfinite}, {0, -0.25, -kInfinite}, 1);
+  EXPECT_EQ(host.largest_weight, 3);
+  EXPECT_EQ(host.largest_bias, 0.25);
+  EXPECT_EQ(Converted({-2}, {}).largest_bias, 0);
+  EXPECT_EQ(Converted({}, {-2}).largest_weight, 1);
+}
+
 TEST(ConvertParameters, LeavesAbsentOnesEmpty) {
   const HostParameters none = ConvertParameters({}, 1);
   EXPECT_TRUE(none.weight.empty() && none.bias.empty() && none.weight32.empty() && none.bias32.empty());
