@@ -37,6 +37,8 @@ MAX_REGISTERS = {
     "FinishGroupsKernel": 80,
     "FinishLargeGroupsKernel": 128,
     "FinishWideGroupsKernel": 80,
+    "BoundGroupsKernel": 80,  # a thread for each group, of which there are few
+    "NearestRowsKernel": 96,  # two blocks of 256 threads
 }
 # Bytes that may be spilled, stores and loads together, by kernels whose instances call the slow path of a division, or
 # whose rare ways need more registers than the usual one. All others spill nothing.
