@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
       value = NarrowValue(TOut(), x, s, before, bound, rounding);
     }
     static_cast<typename TOut::Storage*>(apply.y)[i] = Rounded(TOut(), apply.cast_order, value.y, affine);
-    if (value.is_doubtful) LeaveElement(nearest, group, i, x, affine);
+    if (value.is_doubtful) LeaveElement(nearest, group, i, x);
   }
 }
 

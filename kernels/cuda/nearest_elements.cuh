@@ -52,17 +52,22 @@ __device__ inline NormalisedBound WideBound(const GroupWork& work, const Nearest
 // GroupBound of kernels/cpu/nearest_group.h.
 __device__ inline void BoundGroup(const GroupWork& work, const NearestWork& nearest, NearestGroup* group) {
   const FinishedStatistics& finished = group->finished;
+  const bool has_divisor = std::isfinite(finished.inverse_std) ||
+                           (work.rule.eps > 0 && (nearest.is_given || !std::isnan(finished.inverse_std)));
   group->normalises_to_zero = false;
   if (!work.wide()) {
-    const bool finite_sums = nearest.is_given ? finished.inverse_std != 0 : std::isfinite(finished.m2);
-    group->is_finite = finite_sums && std::isfinite(finished.mean) && std::isfinite(finished.inverse_std);
+    group->is_finite = (nearest.is_given || std::isfinite(finished.m2)) && std::isfinite(finished.mean) && has_divisor;
     group->bound = NarrowBound(work, nearest, *group);
     return;
   }
   const double inverse = finished.statistics.inverse.hi;
-  group->is_finite = std::isfinite(inverse) && inverse != 0 && std::isfinite(finished.statistics.delta.hi);
+  const bool shows_none = nearest.elements.relative > 0 && std::isfinite(finished.m2) && !(finished.m2 > 0);
   if (nearest.is_given) {
-    group->is_finite = group->is_finite && std::isfinite(finished.mean) && std::isfinite(finished.inverse_std);
+    group->is_finite = std::isfinite(finished.mean) && has_divisor;
+  } else if (shows_none) {
+    group->is_finite = std::isfinite(finished.mean);
+  } else {
+    group->is_finite = std::isfinite(inverse) && inverse != 0 && std::isfinite(finished.statistics.delta.hi);
   }
   group->bound = WideBound(work, nearest, *group);
   const bool all_counted = work.mask == nullptr && work.statistic_reduce1 == work.reduce1;
@@ -179,8 +184,8 @@ __device__ constexpr double PowerOfTwo(int exponent) {
   return std::bit_cast<double>(static_cast<uint64_t>(1023 + exponent) << 52);
 }
 
-// True if a middle between two adjacent values of T may lie within `bound` of y. An element that is exactly 0 is not
-// doubtful if its bound is 0.
+// True if a middle between two adjacent values of T, or 0, may lie within `bound` of y, and for NaN and Inf; see
+// IsDoubtful of kernels/cpu/nearest-inl.h. An element that is exactly 0 is not doubtful if its bound is 0.
 template <typename T>
 __device__ inline bool IsNearMiddle(T /*type*/, double y, double bound) {
   constexpr int kDropped = 53 - Narrowness<T>::kBits;
@@ -192,10 +197,10 @@ __device__ inline bool IsNearMiddle(T /*type*/, double y, double bound) {
     constexpr int kUlp = Narrowness<T>::kMinExponent - Narrowness<T>::kBits + 1;
     constexpr double kRound = 1.5 * PowerOfTwo(kUlp + 52);
     const double from_value = std::fabs(magnitude - ((magnitude + kRound) - kRound));
-    return PowerOfTwo(kUlp - 1) - from_value <= bound;
+    return PowerOfTwo(kUlp - 1) - from_value <= bound || magnitude <= bound;
   }
   const double middle = std::bit_cast<double>((std::bit_cast<uint64_t>(y) & ~kLow) | kHalf);
-  return std::fabs(y - middle) <= bound;
+  return !(std::fabs(y - middle) > bound);
 }
 
 // A value of the type of y, and whether the exact one may round to another.
@@ -223,11 +228,9 @@ __device__ __forceinline__ double RoundingOf(const NearestWork& nearest) {
   return kRoundingOfY * (std::isinf(nearest.bound_factor) ? 1 : nearest.bound_factor);
 }
 
-// Leaves an element that is undecided. Of what is not finite IEEE arithmetic has decided.
-__device__ inline void LeaveElement(const NearestWork& nearest, const NearestGroup& group, int64_t index, double x,
-                                    const Affine<double>& affine) {
-  if (!group.is_finite || !std::isfinite(x) || !std::isfinite(affine.weight) || !std::isfinite(affine.bias)) return;
-  Leave(nearest.left, index);
+// Leaves an element that is undecided. What NaN and Inf give is known.
+__device__ inline void LeaveElement(const NearestWork& nearest, const NearestGroup& group, int64_t index, double x) {
+  if (group.is_finite && std::isfinite(x)) Leave(nearest.left, index);
 }
 
 // Narrow elements are calculated in f64.

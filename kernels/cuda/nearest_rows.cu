@@ -146,7 +146,7 @@ class NearestRow {
       const NearestValue value =
           NarrowValue(T(), x, group.finished.statistics, BeforeRounding(apply.cast_order, affine), bound, rounding);
       y[i] = Rounded(T(), apply.cast_order, value.y, affine);
-      if (value.is_doubtful) LeaveElement(rows_.nearest, group, begin_ + i, x, affine);
+      if (value.is_doubtful) LeaveElement(rows_.nearest, group, begin_ + i, x);
     }
   }
 

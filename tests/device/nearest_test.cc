@@ -20,11 +20,16 @@
 #include "tests/support/random.h"
 
 namespace normd {
+
+std::unique_ptr<Backend> EmulatedNearestBackend(const NearestOptions& nearest);
+std::unique_ptr<Backend> EmulatedNearestBackend(const NearestOptions& nearest) {
+  return EmulatedCudaBackend({.streams = 1, .nearest = nearest});
+}
+
 namespace {
 
 std::unique_ptr<Backend> NearestCuda(double bound_factor = 1, bool exact_first = false) {
-  return EmulatedCudaBackend(
-      {.streams = 1, .nearest = {.on = true, .bound_factor = bound_factor, .exact_first = exact_first}});
+  return EmulatedNearestBackend({.on = true, .bound_factor = bound_factor, .exact_first = exact_first});
 }
 std::unique_ptr<Backend> NearestCpu() {
   return MakeCpuBackend(

@@ -1,6 +1,7 @@
 // Elements where f64 comes to an end, to the nearest value: results that cancel, statistics so small that their digits
 // are no f64, deviations that f64 does not show, divisors and normalised values below the least f64. Each is compared
-// with the exact oracle, signs of zeros included, whichever rung of the ladder begins.
+// with the exact oracle, signs of zeros included, whichever rung of the ladder begins. kernels_test runs them on the
+// CPU backend, device_test on the emulated device.
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -17,18 +18,29 @@
 #include "tests/support/run_case.h"
 
 namespace normd {
+#ifdef NORMD_EMULATED_DEVICE
+std::unique_ptr<Backend> EmulatedNearestBackend(const NearestOptions& nearest);  // tests/device/nearest_test.cc
+#endif
 namespace {
 
 using cases::Call;
 using cases::Values;
 using oracle::Wide;
 
-// The CPU backend as it is, and with every element sent to the pairs and to the exact integers.
+std::unique_ptr<Backend> BackendOf(const NearestOptions& nearest) {
+#ifdef NORMD_EMULATED_DEVICE
+  return EmulatedNearestBackend(nearest);
+#else
+  return MakeCpuBackend({.nearest = nearest});
+#endif
+}
+
+// The backend as it is, and with every element sent to the pairs and to the exact integers.
 std::vector<std::unique_ptr<Backend>> BackendsOfEveryRung() {
   std::vector<std::unique_ptr<Backend>> backends;
-  backends.push_back(MakeCpuBackend({.nearest = {.on = true}}));
-  backends.push_back(MakeCpuBackend({.nearest = {.on = true, .bound_factor = kInf}}));
-  backends.push_back(MakeCpuBackend({.nearest = {.on = true, .bound_factor = kInf, .exact_first = true}}));
+  backends.push_back(BackendOf({.on = true}));
+  backends.push_back(BackendOf({.on = true, .bound_factor = kInf}));
+  backends.push_back(BackendOf({.on = true, .bound_factor = kInf, .exact_first = true}));
   return backends;
 }
 
