@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "kernels/plan.h"
 #include "kernels/slow_road/group.h"
+#include "kernels/slow_road/quotient.h"
 
 namespace normd {
 namespace {
