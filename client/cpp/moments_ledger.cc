@@ -1,5 +1,6 @@
 #include "client/cpp/moments_ledger.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace normd::client {
@@ -8,11 +9,8 @@ void MergeRule::Merge(const SampleMoments& contribution, SampleMoments* state) c
   state->Merge(max_count.has_value() ? contribution.Below(*max_count, *state) : contribution, decay);
 }
 
-MomentsLedger::MomentsLedger(KnownState known, MergeRule rule, uint64_t before_first)
-    : rule_(rule),
-      known_(std::move(known)),
-      pending_(SampleMoments::None(known_.samples.channels())),
-      last_sequence_(before_first) {}
+MomentsLedger::MomentsLedger(KnownState known, MergeRule rule)
+    : rule_(rule), known_(std::move(known)), pending_(SampleMoments::None(known_.samples.channels())) {}
 
 SampleMoments MomentsLedger::View() const {
   SampleMoments view = known_.samples;
@@ -23,11 +21,12 @@ SampleMoments MomentsLedger::View() const {
 
 void MomentsLedger::Add(const SampleMoments& samples) { pending_.Merge(samples, rule_.decay); }
 
-const MomentsLedger::Contribution* MomentsLedger::Take() {
+const MomentsLedger::Contribution* MomentsLedger::Take(uint64_t least_sequence) {
   if (!sent_.has_value()) {
     if (pending_.empty()) return nullptr;
     const size_t channels = pending_.channels();
-    sent_ = {.samples = std::exchange(pending_, SampleMoments::None(channels)), .sequence = ++last_sequence_};
+    last_sequence_ = std::max(last_sequence_ + 1, least_sequence);
+    sent_ = {.samples = std::exchange(pending_, SampleMoments::None(channels)), .sequence = last_sequence_};
   }
   return &*sent_;
 }

@@ -37,8 +37,7 @@ class MomentsLedger {
     uint64_t sequence = 0;
   };
 
-  // `before_first`: the sequence of the first contribution is the next one.
-  MomentsLedger(KnownState known, MergeRule rule, uint64_t before_first = 0);
+  MomentsLedger(KnownState known, MergeRule rule);
 
   const KnownState& known() const { return known_; }
   // True if the server has acknowledged everything.
@@ -50,8 +49,9 @@ class MomentsLedger {
 
   void Add(const SampleMoments& samples);
   // What is to be sent: the contribution of the last call until it is acknowledged, then all samples since. Null if
-  // there are none. The pointer is valid until Acknowledge.
-  const Contribution* Take();
+  // there are none. A new contribution has the next sequence, or `least_sequence` if that is larger. The pointer is
+  // valid until Acknowledge.
+  const Contribution* Take(uint64_t least_sequence = 1);
   // The contribution was applied; `state`, if the server still has one, holds it. REQUIRES: Take returned one.
   void Acknowledge(std::optional<KnownState> state);
   // The server's state as somebody has read it. While a contribution is on its way the state may hold it, and so waits
@@ -64,7 +64,7 @@ class MomentsLedger {
   std::optional<Contribution> sent_;
   SampleMoments pending_;
   std::optional<KnownState> newer_;  // seen while a contribution was on its way
-  uint64_t last_sequence_;
+  uint64_t last_sequence_ = 0;
 };
 
 }  // namespace normd::client

@@ -27,9 +27,9 @@ std::string RandomClientId() {
 }
 
 // Once a session has forgotten contributors, which it does after some 66,000, it takes from one that it does not know
-// only steps above all of theirs. Milliseconds since 1970 are above those of all who began earlier, because nobody
-// sends a thousand contributions a second.
-uint64_t BeforeFirstStep() { return static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixMillis(absl::Now()), 0)); }
+// only steps above all of theirs. Milliseconds since 1970 are above those of all who sent earlier, because nobody sends
+// a thousand contributions a second. The clocks of contributors to such a session must agree.
+uint64_t LeastSequence() { return static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixMillis(absl::Now()), 0)); }
 
 // True if the same contribution may be taken later.
 bool IsTemporary(const absl::Status& status) {
@@ -54,7 +54,7 @@ MomentsSender::MomentsSender(std::unique_ptr<Client> client, SenderOptions optio
       options_(std::move(options)),
       client_id_(RandomClientId()),
       request_bytes_(known.samples.channels() * kBytesPerChannel),
-      ledger_(std::move(known), options_.rule, BeforeFirstStep()),
+      ledger_(std::move(known), options_.rule),
       thread_([this] { Run(); }) {}
 
 MomentsSender::~MomentsSender() {
@@ -142,7 +142,7 @@ absl::Status MomentsSender::SendOrLearn() {
   {
     const std::lock_guard<std::mutex> lock(mu_);
     const bool is_new = sent_ == acknowledged_;
-    contribution = ledger_.Take();
+    contribution = ledger_.Take(LeastSequence());
     if (contribution != nullptr && is_new) sent_ = added_;
   }
   // Only this thread acknowledges, so the contribution stays where it is.

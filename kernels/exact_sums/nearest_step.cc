@@ -75,8 +75,9 @@ double StepStatistics::NextVariance(const StepWeight& weight, RunningVariance va
 // With N = count * fading, m the mean before, S and Q the sums of the step and T = N + n:
 //   m2 * fading + M2 + (S / n - m)^2 * N * n / T  =  [(m2 * fading + Q + N m^2) T - (N m + S)^2] / T,
 // which divides by nothing but T.
-PairMoment NearestMerge(const PairMoment& before, double fading, const ExactTotals& step) {
-  if (step.count == 0) return before;
+PairMoment NearestMerge(const PairMoment& state, double fading, const ExactTotals& step) {
+  if (step.count == 0) return state;
+  const PairMoment before = state.count.hi == 0 ? PairMoment{} : state;
   const Dyadic seen = SumOf(before.count) * Dyadic(fading);
   const Dyadic mean = SumOf(before.mean);
   const Dyadic total = seen + Dyadic::Integer(step.count);

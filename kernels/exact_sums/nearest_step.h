@@ -60,12 +60,12 @@ struct PairMoment {
 
 // That state after it has seen the samples of `step`: the pairs nearest to count, mean and m2 of both, with the state
 // as given. `fading` is what the weight of the samples seen before is multiplied by, decay^n as one f64; 1 without
-// decay. An empty step leaves the state.
+// decay. An empty step leaves the state; of a state whose count is 0 nothing is left.
 //
 //   NearestMerge({.count = {2, 0}, .mean = {2, 0}, .m2 = {2, 0}}, 1, totals);  // of [1, 3], then of what totals is of
 //
 // REQUIRES: the state and the step are finite, count and m2 are not negative, and fading is in [0, 1].
-PairMoment NearestMerge(const PairMoment& before, double fading, const ExactTotals& step);
+PairMoment NearestMerge(const PairMoment& state, double fading, const ExactTotals& step);
 
 }  // namespace normd
 

@@ -21,7 +21,7 @@ namespace normd {
 
 namespace {
 
-// A group of exact sums takes as long to check and to merge as so many times its bytes of moments: about 2 us.
+// A byte of exact sums takes as long to check and to merge as so many bytes of moments: a group up to 2 us.
 constexpr int64_t kWorkOfExact = 8;
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();

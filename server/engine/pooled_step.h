@@ -42,11 +42,11 @@ int64_t WorkOf(const std::vector<MomentsPart>& parts);
 
 // The update of `session` that `step` asks for: its parts merged per statistics group and in the order given (those of
 // methods that step by sample are concatenated), in the session's order of channels. If every part has exact sums,
-// those are merged, the moments are the nearest to them, and no order is in the update. INVALID_ARGUMENT naming
-// "session" if the session has no running state, "moments[i]" if a part's length differs from the first one's,
-// "moments[i].count" for a count that is not whole where the session does not count samples, "moments[i].exact" where
-// the method has no exact sums or they are of other groups or of too many elements, a value of moments[i] that its
-// exact sums contradict, and "channel_names" unless they are the session's, each once.
+// those are merged, the moments are the nearest to them, and no order is in the state after the update.
+// INVALID_ARGUMENT naming "session" if the session has no running state, "moments[i]" if a part's length differs from
+// the first one's, "moments[i].count" for a count that is not whole where the session does not count samples,
+// "moments[i].exact" where the method has no exact sums or they are of other groups or of too many elements, a value of
+// moments[i] that its exact sums contradict, and "channel_names" unless they are the session's, each once.
 absl::StatusOr<StateUpdate> UpdateOf(const Session& session, PooledStep step);
 
 }  // namespace normd

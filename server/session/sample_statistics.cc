@@ -85,13 +85,19 @@ Weights WeightsOf(DoublePair before, double step) {
   return {before, step, after, Scale(Reciprocal(after), step)};
 }
 
+// What is 0 but for the rounding of what it was made of, is: the mean of 1, 1 and -2 is 0 in every order.
+DoublePair WithoutRest(DoublePair mean, DoublePair move) {
+  return std::abs(mean.hi) <= std::abs(move.hi) * 0x1p-96 ? DoublePair{} : mean;
+}
+
 // Merge of kernels/moments.h, wide.
 PairMoment MergeWide(const PairMoment& a, const Moment& b, const Weights& weights) {
   if (a.count.hi == 0) return {Wide(b.count), Wide(b.mean), Wide(b.m2)};
   const DoublePair delta = Add(Wide(b.mean), Negate(a.mean));
   const DoublePair move = Multiply(delta, weights.share);
   const DoublePair between = Multiply(Multiply(delta, move), a.count);
-  const PairMoment merged = {weights.after, Add(a.mean, move), Add(Add(a.m2, Wide(b.m2)), between)};
+  const DoublePair mean = WithoutRest(Add(a.mean, move), move);
+  const PairMoment merged = {weights.after, mean, Add(Add(a.m2, Wide(b.m2)), between)};
   if (std::isfinite(merged.mean.hi + merged.m2.hi)) return merged;
   // The low part of what overflows is no number.
   const Moment narrow = Merge({.count = a.count.hi, .mean = a.mean.hi, .m2 = a.m2.hi}, b);
@@ -106,13 +112,24 @@ PairMoment WideAt(const RunningState& state, size_t c) {
           {state.m2[c], LowAt(state.m2_low, c)}};
 }
 
+// The low part of `number` as it is kept. Where rounding brought it to half a unit in the last place, it is the number
+// below that, so that the sum of both still rounds to the high part. What is below 2^-110 of the number is nothing: no
+// merge is that exact, and exact ones would have to span all digits between the two.
+double LowOf(DoublePair number) {
+  if (!(std::abs(number.lo) > std::abs(number.hi) * 0x1p-110)) return 0;
+  const auto is_rest = [&number](double low) { return number.hi + low == number.hi; };
+  if (is_rest(number.lo)) return number.lo;
+  const double below = std::nextafter(number.lo, 0.0);
+  return is_rest(below) ? below : 0;
+}
+
 void SetWide(const PairMoment& moment, size_t c, RunningState* state) {
   state->count[c] = moment.count.hi;
   state->mean[c] = moment.mean.hi;
   state->m2[c] = moment.m2.hi;
-  state->count_low[c] = moment.count.lo;
-  state->mean_low[c] = moment.mean.lo;
-  state->m2_low[c] = moment.m2.lo;
+  state->count_low[c] = LowOf(moment.count);
+  state->mean_low[c] = LowOf(moment.mean);
+  state->m2_low[c] = LowOf(moment.m2);
 }
 
 // Of what is shown, so that who reads count and m2 can say the same.
@@ -177,7 +194,7 @@ RunningState InitialSamples(const RunningSpec& running, int64_t channels) {
   state.count.assign(size, samples.prior_count);
   const DoublePair m2 = TwoProduct(samples.prior_count, samples.prior_variance);
   state.m2.assign(size, m2.hi);
-  state.m2_low.assign(size, std::isfinite(m2.lo) ? m2.lo : 0);
+  state.m2_low.assign(size, LowOf(m2));
   state.min.assign(size, kInfinity);
   state.max.assign(size, -kInfinity);
   DeriveVariance(running, &state);
@@ -220,7 +237,7 @@ void MergeSamples(const RunningSpec& running, const Moments& moments, const Samp
   (has_instruction ? MergeByInstruction : MergeChannels)(running, moments, details, state);
 }
 
-absl::Status CheckLowValues(const RunningState& state) {
+absl::Status CheckLowValues(const RunningState& state, int64_t channels) {
   struct Field {
     std::string_view name;
     const std::vector<double>&low, &high;
@@ -230,13 +247,13 @@ absl::Status CheckLowValues(const RunningState& state) {
         Field{"state.m2_low", state.m2_low, state.m2}}) {
     if (field.low.empty()) continue;
     const auto length = static_cast<int64_t>(field.low.size());
-    const auto channels = static_cast<int64_t>(field.high.size());
     if (length != channels) return ParameterLengthError(field.name, length, channels);
     for (size_t c = 0; c < field.low.size(); ++c) {
-      if (field.high[c] + field.low[c] == field.high[c]) continue;
-      return OutOfRangeError(Concat(field.name, "[", c, "]"), NumberText(field.low[c]),
-                             Concat("at most half a unit in the last place of ", NumberText(field.high[c])),
-                             ServerReason("RUNNING_VALUE_OUT_OF_RANGE"));
+      if (LowOf({field.high[c], field.low[c]}) == field.low[c]) continue;
+      return OutOfRangeError(
+          Concat(field.name, "[", c, "]"), NumberText(field.low[c]),
+          Concat("0, or from 2^-110 to half a unit in the last place of ", NumberText(field.high[c])),
+          ServerReason("RUNNING_VALUE_OUT_OF_RANGE"));
     }
   }
   return absl::OkStatus();

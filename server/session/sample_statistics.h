@@ -42,9 +42,10 @@ double SamplesOf(const Moments& moments, const std::vector<double>& samples, siz
 double LeastOf(double a, double b);
 double GreatestOf(double a, double b);
 
-// INVALID_ARGUMENT naming the field unless the low vectors of `state` are empty, or have a value per channel that
-// rounding left out of the vector above it.
-absl::Status CheckLowValues(const RunningState& state);
+// INVALID_ARGUMENT naming the field unless the low vectors of `state` are empty, or have a value for each of `channels`
+// that rounding left out of the vector above it. REQUIRES: count, mean and m2 are of as many channels, or `channels` is
+// 0, because the session counts no samples.
+absl::Status CheckLowValues(const RunningState& state, int64_t channels);
 
 // Sets state->var from count and m2, as they are shown.
 void DeriveVariance(const RunningSpec& running, RunningState* state);

@@ -84,7 +84,7 @@ absl::Status ValidateState(const NormSpec& spec, int64_t channels, const Running
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.m2, counted, {.negative = false}, "state.m2"));
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.min, counted, {.nan = true}, "state.min"));
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.max, counted, {.nan = true}, "state.max"));
-  return CheckLowValues(state);
+  return CheckLowValues(state, counted);
 }
 
 absl::Status ValidateChannelNames(const std::vector<std::string>& names, int64_t channels) {

@@ -55,7 +55,7 @@ struct RunningState {
   // Weighting::kSamples, whose `var` follows from count and m2 (DeriveVariance).
   std::vector<double> count, m2;
   // What rounding count, mean and m2 to f64 left out of the statistics: these are count + count_low and so on, to
-  // 2^-100, so that the order of contributions does not show. Stored, and not on the wire. Empty: 0.
+  // 2^-100 of the samples, so that the order of contributions does not show. Stored, and not on the wire. Empty: 0.
   std::vector<double> count_low, mean_low, m2_low;
   std::vector<double> min, max;  // +Inf and -Inf while there is no sample; NaN: not known
   uint64_t num_batches = 0;      // steps counted; PowerNorm calls them iters

@@ -286,6 +286,8 @@ TEST(ExactStateTest, SamplesAreThoseOfTheExamples) {
   EXPECT_EQ(both.mean.hi, 4.5);
   EXPECT_EQ(both.m2.hi, 35);
   EXPECT_EQ(NearestMerge(both, 0.5, totals({})).count.hi, 4) << "no sample, no fading";
+  const PairMoment of_nothing = {.count = {0, 0}, .mean = {7, 0}, .m2 = {5, 0}};
+  EXPECT_EQ(NearestMerge(of_nothing, 1, totals({1, 3})).m2.hi, 2) << "no sample, no deviation";
   PairMoment decayed;
   for (const double x : {0.0, 0.0, 8.0}) decayed = NearestMerge(decayed, 0.5, totals({x}));
   EXPECT_EQ(decayed.count.hi, 1.75);

@@ -279,8 +279,8 @@ void ReplyToCommit(const RouteContext& context, PooledReply pooled, Reply reply)
   });
 }
 
-// Reserves memory for exact sums: decoded, merged, and widened where parts of both ranges come. Nothing where there are
-// none.
+// Reserves memory for exact sums: decoded, and merged, which may hold those of some parts twice, widened where parts of
+// both ranges come. Nothing where there are none.
 absl::StatusOr<std::shared_ptr<Reservation>> ReserveExact(const RouteContext& context,
                                                           const v1::CommitMomentsRequest& request, const Reply& reply) {
   constexpr int64_t kNarrowToWide = 6;
@@ -289,8 +289,8 @@ absl::StatusOr<std::shared_ptr<Reservation>> ReserveExact(const RouteContext& co
     (IsWideExactSums(moments.exact()) ? wide : narrow) += static_cast<int64_t>(moments.exact().size());
   }
   if (narrow + wide == 0) return nullptr;
-  const int64_t widened = wide > 0 ? kNarrowToWide * narrow : 0;
-  NORMD_ASSIGN_OR_RETURN(Reservation held, context.admission->Reserve(2 * (narrow + wide) + widened,
+  const int64_t merged = wide > 0 ? kNarrowToWide * narrow + wide : narrow;
+  NORMD_ASSIGN_OR_RETURN(Reservation held, context.admission->Reserve(narrow + wide + 2 * merged,
                                                                       [&reply] { return NameOf(*reply.call()); }));
   return std::make_shared<Reservation>(std::move(held));
 }

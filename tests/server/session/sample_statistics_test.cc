@@ -302,19 +302,49 @@ TEST(SampleStatisticsTest, WhatOverflowsIsInfiniteAndNoNan) {
   ASSERT_TRUE(ApplyStep(spec, 1, {MomentOf({1, 2})}, &state).ok());
   EXPECT_THAT(state.m2, ElementsAre(kInfinity));
   EXPECT_THAT(state.var, ElementsAre(kInfinity));
-  EXPECT_TRUE(CheckLowValues(state).ok());
+  EXPECT_TRUE(CheckLowValues(state, 1).ok());
 }
 
 TEST(SampleStatisticsTest, LowPartsThatNoRoundingLeavesAreRefused) {
   RunningState state = InitialState(CountingSpec(), 2);
-  EXPECT_TRUE(CheckLowValues(state).ok());
+  EXPECT_TRUE(CheckLowValues(state, 2).ok());
   state.mean = {1, 2};
   state.mean_low = {1e-17, 0.5};
-  EXPECT_EQ(RefusedField(CheckLowValues(state)), "state.mean_low[1]");
+  EXPECT_EQ(RefusedField(CheckLowValues(state, 2)), "state.mean_low[1]");
   state.mean_low = {1e-17, kNan};
-  EXPECT_EQ(RefusedField(CheckLowValues(state)), "state.mean_low[1]");
+  EXPECT_EQ(RefusedField(CheckLowValues(state, 2)), "state.mean_low[1]");
+  state.mean_low = {1e-17, 5e-324};
+  EXPECT_EQ(RefusedField(CheckLowValues(state, 2)), "state.mean_low[1]") << "exact merges would span a thousand digits";
   state.mean_low = {1e-17};
-  EXPECT_EQ(RefusedField(CheckLowValues(state)), "state.mean_low");
+  EXPECT_EQ(RefusedField(CheckLowValues(state, 2)), "state.mean_low");
+  state.mean_low = {1e-17, 0};
+  EXPECT_EQ(RefusedField(CheckLowValues(state, 0)), "state.mean_low") << "of a session that counts no samples";
+}
+
+// The exact rest of the mean is a little more than half a unit, and rounds to half of one.
+TEST(SampleStatisticsTest, LowPartsOfExactStepsCanBeReadAgain) {
+  for (const std::vector<float>& values :
+       {std::vector<float>{1, 0x1p-53F, 1e-38F, 0}, std::vector<float>{0x1p+53F, 1, 1e-20F, 0}}) {
+    std::vector<NarrowExactSums> sums(1);
+    for (const float value : values) sums[0].Add(value);
+    const auto exact = std::make_shared<GroupSums>(std::move(sums));
+    RunningState state = InitialState(CountingSpec(), 1);
+    MergeSamples(CountingSpec().running(), exact->NearestMoments(), {.exact = exact}, &state);
+    EXPECT_TRUE(CheckLowValues(state, 1).ok()) << CheckLowValues(state, 1);
+    EXPECT_EQ(state.mean[0], exact->NearestMoments()[0].mean);
+  }
+  const SampleSpec tiny = {.prior_count = 0x1.23456789p-499, .prior_variance = 0x1.3456789abp-522};
+  EXPECT_TRUE(CheckLowValues(InitialState(CountingSpec(tiny), 1), 1).ok());
+}
+
+TEST(SampleStatisticsTest, MeansThatCancelAreZeroInEveryOrder) {
+  for (std::vector<double> values : {std::vector<double>{-2, 1, 1}, {-3, 1, 2}, {-3, 0, 1, 1, 1}, {-2, -1, 0, 1, 2}}) {
+    do {
+      RunningState state = InitialState(CountingSpec(), 1);
+      for (const double value : values) ASSERT_TRUE(ApplyStep(CountingSpec(), 1, {MomentOf({value})}, &state).ok());
+      ASSERT_THAT(state.mean, ElementsAre(0));
+    } while (std::next_permutation(values.begin(), values.end()));
+  }
 }
 
 TEST(SampleStatisticsTest, ChannelsHaveCountsOfTheirOwn) {

@@ -479,7 +479,7 @@ TEST(RecordTest, ValuesThatCannotBeAreRefusedByName) {
   EXPECT_EQ(Field(kBatch, [](Record& r) { r.mutable_ttl()->set_seconds(-1); }), "ttl");
   EXPECT_EQ(Field(session_test::CountingSpec(), [](Record& r) { r.set_m2_low(1, 1); }), "state.m2_low[1]");
   EXPECT_EQ(Field(session_test::CountingSpec(), [](Record& r) { r.add_m2_low(0); }), "state.m2_low");
-  EXPECT_EQ(Field(kBatch, [](Record& r) { r.add_mean_low(0); }), "state.mean_low");
+  EXPECT_EQ(Field(kBatch, [](Record& r) { r.mutable_mean_low()->Resize(r.mean_size(), 0); }), "state.mean_low");
   EXPECT_EQ(Field(kPower, [](Record& r) { r.set_phi(1, -1); }), "state.phi[1]");
   EXPECT_EQ(Field(kPower, [](Record& r) { r.set_phi_before(1, kNan); }), "phi_before[1]");
   EXPECT_EQ(Field(kPower, [](Record& r) { r.add_phi_before(1); }), "phi_before");

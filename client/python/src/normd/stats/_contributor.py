@@ -60,10 +60,10 @@ def _message_of(samples: Samples) -> normalizer_pb2.Moments:
     )
 
 
-def _before_first_step() -> int:
-    # Once a session has forgotten contributors, which it does after some 66,000, it takes from one that it does not know
-    # only steps above all of theirs. Milliseconds since 1970 are above those of all who began earlier, because nobody
-    # sends a thousand contributions a second.
+def _least_sequence() -> int:
+    # Once a session has forgotten contributors, which it does after some 66,000, it takes from one that it does not
+    # know only steps above all of theirs. Milliseconds since 1970 are above those of all who sent earlier, because
+    # nobody sends a thousand contributions a second. The clocks of contributors to such a session must agree.
     return time.time_ns() // 1_000_000
 
 
@@ -83,7 +83,7 @@ class Contributor:
         self._service, self._name = service, name
         self._flush_samples, self._flush_seconds = flush_samples, flush_seconds
         self._trainer = Trainer(None)
-        self._before_first_step = _before_first_step()
+        self._last_sequence = 0
         self._process = os.getpid()
         self._changed = threading.Condition()
         self._ledger = ledger
@@ -178,7 +178,6 @@ class Contributor:
         self._changed = threading.Condition()
         self._ledger = self._ledger.emptied()
         self._thread, self._asked, self._waits = None, False, False
-        self._before_first_step = _before_first_step()
 
     # ---- Of the own thread
 
@@ -218,8 +217,8 @@ class Contributor:
             return not self._closing
 
     def _next_step(self) -> Step:
-        step = self._trainer.next()
-        return Step(step.client_id, self._before_first_step + step.sequence)
+        self._last_sequence = max(self._last_sequence + 1, _least_sequence())
+        return Step(self._trainer.next().client_id, self._last_sequence)
 
     def _send_or_learn(self) -> None:
         with self._changed:
