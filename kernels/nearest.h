@@ -51,9 +51,9 @@ class NearestHost {
   // Runs `job` as the CPU backend does with these options. REQUIRES: job.on_host(), GivesNearest(job), and x is
   // contiguous.
   void Run(const Job& job);
-  // Writes single results. Elements that are not finite, or have such parameters, are left alone: IEEE arithmetic has
-  // decided them. REQUIRES: as Run; job.x is not job.y; the groups are finite (GroupBound in
-  // kernels/cpu/nearest_group.h); no permutation, no PowerNorm.
+  // Writes single results. Elements that are not finite are left alone: IEEE arithmetic has decided them. REQUIRES: as
+  // Run; job.x is not job.y; the groups are finite (GroupBound in kernels/cpu/nearest_group.h); no permutation, no
+  // PowerNorm.
   void Decide(const Job& job, const UndecidedResults& undecided);
 
  private:

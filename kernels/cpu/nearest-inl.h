@@ -81,6 +81,7 @@ class Reporter {
 // True where a middle between two adjacent values of T, or 0, whose sides have different signs, may lie between y and
 // the exact value. `product` is n * w. An element that is exactly 0 is not doubtful if its bound is 0. A y that is NaN
 // or Inf is doubtful: n may have left the range of f64, and an infinite w asks for the sign of n, however small it is.
+// Nothing is where the bound is negative, see GroupBound.
 template <typename T>
 HWY_INLINE M IsDoubtful(T /*tag*/, V y, V product, const NearestLanes& lanes) {
   constexpr int kDropped = 53 - Narrowness<T>::kBits;
@@ -92,7 +93,8 @@ HWY_INLINE M IsDoubtful(T /*tag*/, V y, V product, const NearestLanes& lanes) {
   const V magnitude = hn::Abs(y);
   const V rounding = hn::Mul(magnitude, lanes.rounding);
   const V bound = hn::Add(rounding, Fma(hn::Abs(product), lanes.relative, lanes.fixed));
-  const M near = hn::Not(hn::Gt(distance, bound));  // also where one of them is NaN
+  // Also where one of them is NaN.
+  const M near = hn::AndNot(hn::Gt(distance, bound), hn::Ge(lanes.fixed, Zero()));
   const M small =
       hn::And(hn::Lt(magnitude, Set(std::ldexp(1.0, Narrowness<T>::kMinExponent))), hn::Gt(magnitude, Zero()));
   if (HWY_LIKELY(hn::AllFalse(d, small))) return near;

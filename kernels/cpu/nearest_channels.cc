@@ -105,6 +105,7 @@ void RunGivenNearest(const Run& run) {
   std::vector<double> kappa(n);
   for (size_t c = 0; c < n; ++c) {
     kappa[c] = InverseIsInRange(given->inverse[c]) ? kKappaOfGiven : NormalisedBound().kappa;
+    if (std::isinf(run.job.given_variance[c])) kappa[c] = 0;  // y is b
   }
   const NearestChannels elements(run, {.mean = run.job.given_mean,
                                        .shift = given->shift.data(),

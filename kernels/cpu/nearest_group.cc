@@ -82,8 +82,7 @@ GroupBound::GroupBound(const Run& run, const SumErrors& sums, const FinishedStat
   const bool has_divisor = std::isfinite(group.inverse_std) ||
                            (run.rule.eps > 0 && (plan.given_statistics || !std::isnan(group.inverse_std)));
   if (!run.wide()) {
-    const bool sums_are_finite = plan.given_statistics || std::isfinite(group.m2);
-    is_finite = sums_are_finite && std::isfinite(group.mean) && has_divisor;
+    is_finite = std::isfinite(group.m2) && std::isfinite(group.mean) && has_divisor;
     bound = plan.given_statistics ? BoundOfGiven(group)
             : centred             ? BoundAboutMean(n, sums, group)
                                   : BoundAboutZero(plan.statistic, sums, group);
@@ -99,7 +98,7 @@ GroupBound::GroupBound(const Run& run, const SumErrors& sums, const FinishedStat
   // A deviation that the elements of a residual stream do not show, because they are rounded, is no reason for 0 / 0.
   const bool shows_none = elements.relative > 0 && std::isfinite(group.m2) && !(group.m2 > 0);
   if (!plan.given_statistics && shows_none) is_finite = std::isfinite(group.mean);
-  if (plan.given_statistics) is_finite = std::isfinite(group.mean) && has_divisor;
+  if (plan.given_statistics) is_finite = std::isfinite(group.m2) && std::isfinite(group.mean) && has_divisor;
   const bool is_equal = sums.is_zero && elements.relative == 0 && (!centred || group.mean == sums.shift);
   bound = plan.given_statistics                    ? WideBoundOfGiven(centred, elements, group)
           : is_equal                               ? WideBoundOfEqual(group)

@@ -47,6 +47,7 @@ void RowGroup::Apply(const FinishedStatistics& group, bool split) const {
     ApplyGroupQuickly(run_, group, bound, {k0_, k1_, 0, plan_.reduce0, 0, plan_.reduce1}, report);
   };
   nearest_->DecideAdded(again, false, &*pairs_);
+  if (run_.stream) FlushStreams();
 }
 
 void RowGroup::ApplyPieces(const FinishedStatistics& group, bool split) const {

@@ -223,7 +223,9 @@ void PowerTerms(const Elements& x, int64_t n, const PowerScale& by, double* high
 FinishedStatistics Run::Given(int64_t k1) const {
   if (given.has_value()) return given->At(k1);
   const double* const mean = job.given_mean == nullptr ? nullptr : job.given_mean + k1;
-  return GivenStatistics(rule, mean, job.given_variance[k1], wide(), precision());
+  FinishedStatistics given_group = GivenStatistics(rule, mean, job.given_variance[k1], wide(), precision());
+  given_group.m2 = job.given_variance[k1];  // GroupBound asks whether it is finite
+  return given_group;
 }
 
 FinishedStatistics Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,

@@ -39,7 +39,7 @@ class JobList {
     if (status.ok()) status = Align();
     if (status.ok()) status = RunOnDevice();
     if (status.ok()) status = PutBack();
-    if (status.ok()) status = RunOnHost();  // before y is written, which may be x
+    if (status.ok()) status = RunOnHost();  // before results are downloaded, of which y may be x
     if (status.ok()) status = worker_->staging.Download(downloads_, out, worker_->stream());
     for (size_t i = 0; i < left_.size() && status.ok(); ++i) status = DecideLeft(i);
     return status;

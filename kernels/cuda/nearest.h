@@ -71,7 +71,8 @@ struct NearestRows {
 // True if a block of threads can hold a row: see nearest_rows.cu.
 bool FitsNearestRows(const DeviceLimits& limits, const GroupWork& work);
 // ReduceGroups, BoundGroups and ApplyToNearest in one launch, without work.results, work.parts and work.nearest.
-// REQUIRES: FitsNearestRows; y is wanted; no moments; the statistics are not given.
+// REQUIRES: FitsNearestRows; y is wanted; the statistics are not given. Moments are those of f64 sums, where groups are
+// not finite: the caller has the others summed in pairs.
 cudaError_t NormaliseRowsToNearest(const DeviceLimits& limits, const NearestRows& rows, cudaStream_t stream);
 
 }  // namespace normd::cuda

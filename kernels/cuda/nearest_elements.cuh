@@ -56,14 +56,14 @@ __device__ inline void BoundGroup(const GroupWork& work, const NearestWork& near
                            (work.rule.eps > 0 && (nearest.is_given || !std::isnan(finished.inverse_std)));
   group->normalises_to_zero = false;
   if (!work.wide()) {
-    group->is_finite = (nearest.is_given || std::isfinite(finished.m2)) && std::isfinite(finished.mean) && has_divisor;
+    group->is_finite = std::isfinite(finished.m2) && std::isfinite(finished.mean) && has_divisor;
     group->bound = NarrowBound(work, nearest, *group);
     return;
   }
   const double inverse = finished.statistics.inverse.hi;
   const bool shows_none = nearest.elements.relative > 0 && std::isfinite(finished.m2) && !(finished.m2 > 0);
   if (nearest.is_given) {
-    group->is_finite = std::isfinite(finished.mean) && has_divisor;
+    group->is_finite = std::isfinite(finished.m2) && std::isfinite(finished.mean) && has_divisor;
   } else if (shows_none) {
     group->is_finite = std::isfinite(finished.mean);
   } else {

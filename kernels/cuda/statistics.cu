@@ -438,8 +438,10 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t group = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (group >= work.StatisticsGroups()) return;
   const int64_t k1 = group % work.keep1;
-  Publish(work, group,
-          GivenStatistics(work.rule, mean == nullptr ? nullptr : mean + k1, variance[k1], work.wide(), work.precision));
+  FinishedStatistics given =
+      GivenStatistics(work.rule, mean == nullptr ? nullptr : mean + k1, variance[k1], work.wide(), work.precision);
+  given.m2 = variance[k1];  // BoundGroup asks whether it is finite
+  Publish(work, group, given);
 }
 
 LaunchShape ThreadsShape(const GroupWork& work) {

@@ -15,7 +15,7 @@
 namespace normd::accuracy {
 namespace {
 
-constexpr const char* kWhySkipped = "this build's kernels are exact-3, which is within 1 ulp; NORMD_EXACT4 is off";
+constexpr const char* kWhySkipped = "this build's kernels are exact-3.1, which is within 1 ulp; NORMD_EXACT4 is off";
 
 void ExpectNoneWrong(const Shares& shares, const std::string& name) {
   for (size_t i = 0; i < kReturnedCount; ++i) {

@@ -147,7 +147,8 @@ TEST_P(DeviceNearestTest, GivesTheSameBytesInMemoryOfTheDevice) {
     for (const bool in_place : {false, true}) {
       CaseRun run(*cuda, all[i], *PlanOf(all[i]), data, 0);
       Job job = run.MakeJob();
-      const OnDevice x(data.x), residual(data.residual), y(want.y), h(want.h);
+      const OnDevice x(data.x), residual(data.residual);
+      const OnDevice y(std::string(want.y.size(), '\xA5')), h(std::string(want.h.size(), '\xA5'));
       job.x_space = job.y_space = CudaSpace(0);
       job.x = x.data();
       job.y = in_place ? x.data() : y.data();
@@ -160,6 +161,27 @@ TEST_P(DeviceNearestTest, GivesTheSameBytesInMemoryOfTheDevice) {
       EXPECT_TRUE((in_place ? x : y).Content() == want.y) << all[i].Name() << (in_place ? " in place" : "");
       EXPECT_TRUE(h.Content() == want.h) << all[i].Name();
       EXPECT_TRUE(run.TakeOutputs().inverse_std == want.inverse_std) << all[i].Name();
+    }
+  }
+}
+
+// Groups that the host is not asked about: what it holds of y is nothing.
+TEST_P(DeviceNearestTest, GivenStatisticsThatAreNotFiniteStayOnTheDevice) {
+  const std::unique_ptr<Backend> cuda = NearestCuda();
+  for (const Case& c : Cases(1'000)) {
+    CaseData data = DataOf(c);
+    if (!c.options.given_statistics || !data.residual.empty()) continue;
+    for (const double variance : {kInf, kNan}) {
+      data.given_variance.assign(data.given_variance.size(), variance);
+      const Outputs want = Execute(*cpu_, c, data);
+      CaseRun run(*cuda, c, *PlanOf(c), data, 0);
+      Job job = run.MakeJob();
+      const OnDevice x(data.x), y(std::string(want.y.size(), '\xA5'));
+      job.x_space = job.y_space = CudaSpace(0);
+      job.x = x.data();
+      job.y = y.data();
+      ASSERT_TRUE(RunJobs(*cuda, {job}).ok()) << c.Name();
+      EXPECT_TRUE(y.Content() == want.y) << c.Name() << ", variance " << variance;
     }
   }
 }
