@@ -178,7 +178,7 @@ TEST_F(RunningMomentsTest, NothingWaitsForTheNetworkAndWhatComesLaterIsAStepOfIt
   may_answer = true;
   ASSERT_TRUE(moments->Flush(absl::Seconds(30)).ok());
   ASSERT_EQ(fake_.steps().size(), 2u);
-  EXPECT_EQ(fake_.steps()[1].step().sequence(), fake_.steps()[0].step().sequence() + 1);
+  EXPECT_GT(fake_.steps()[1].step().sequence(), fake_.steps()[0].step().sequence());
   EXPECT_THAT(Tensor::FromProto(fake_.steps()[1].moments(0).count())->ToDoubles(), ElementsAre(1, 1));
   EXPECT_EQ(fake_.count(), 3);
 }
