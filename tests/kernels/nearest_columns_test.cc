@@ -210,16 +210,15 @@ TEST(NearestPairTreeTest, FoldsAnyNumberOfParts) {
   }
 }
 
-// A bound that is 64 times too small shows in columns and in channels of every narrow type, but for f16 down columns,
-// where the first look in f32 leaves most to one in f64, and the least number of times is 256; of f64, whose operations
-// count as four times what they err at most, it is 1,024.
+// A bound that is 64 times too small shows in columns and in channels of every narrow type; of f64, whose operations
+// count as four times what they err at most, one that is 1,024 times too small. f16 down columns are not held to this:
+// those at these middles come out right with a bound of 0, too.
 TEST(NearestColumnsBoundaryTest, NeedsTheBounds) {
   const std::vector<TensorAtMiddles> tensors = TensorsAtMiddles();
   using testing::IsSupersetOf;
   EXPECT_THAT(WrongTensors(tensors, 1), testing::IsEmpty());
   EXPECT_THAT(WrongTensors(tensors, 0x1p-6),
               IsSupersetOf({"f32/first", "f32/last", "f16/first", "bf16/first", "bf16/last"}));
-  EXPECT_THAT(WrongTensors(tensors, 0x1p-8), testing::Contains("f16/last"));
   EXPECT_THAT(WrongTensors(tensors, 0x1p-10), IsSupersetOf({"f64/first", "f64/last"}));
 }
 
