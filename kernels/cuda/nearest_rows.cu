@@ -173,7 +173,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // The additions that a term passes through: those of its thread, of its warp, and of the warps.
 double AdditionsInThreads(int64_t counted, int64_t threads) {
-  return static_cast<double>(order::CeilDiv(counted, threads) + 5 + threads / kWarp);
+  const int64_t additions = order::CeilDiv(counted, threads) + 5 + threads / kWarp;
+  return static_cast<double>(additions);
 }
 
 }  // namespace
