@@ -55,7 +55,7 @@ def test_a_training_has_sb3s_own_statistics_and_returns(client):
         shared.flush(10)
         assert_same(env.obs_rms, own.obs_rms)
         assert_same(env.ret_rms, own.ret_rms)
-        assert shared.observations.version >= 10, "the server has taken part"
+        assert shared.observations.version >= 2, "the server has taken part"
 
 
 def test_observations_of_float32_are_summed_in_float64(client):
