@@ -148,18 +148,20 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
 @pytest.mark.parametrize("missing", ["normd_golden_call_bytes", "normd_golden_plan_info_bytes"])
 def test_a_library_of_another_version_is_refused(monkeypatch, missing):
     from normd_golden import _library
+    from normd_golden._library import library
 
     kind = {"normd_golden_call_bytes": "Call", "normd_golden_plan_info_bytes": "PlanInfo"}[missing]
     larger = type(kind, (getattr(_library, kind),), {"_fields_": [("more", ctypes.c_int64)]})
     monkeypatch.setattr(_library, kind, larger)
     monkeypatch.setattr(_library, "_library", None)
     with pytest.raises(ImportError, match="is of another version of normd_golden: install both anew"):
-        _library.library()
+        library()
 
 
 def refusal(**fields):
     """What golden.h says of a call of BatchNorm on [2, 3] with these fields of the struct."""
     from normd_golden import _library
+    from normd_golden._library import library
 
     x, variance, y = (np.ones(shape, dtype) for shape, dtype in (((2, 3), "f4"), (3, "f8"), ((2, 3), "f4")))
     call = _library.Call()
@@ -170,7 +172,7 @@ def refusal(**fields):
     for name, value in fields.items():
         setattr(call, name, value)
     error = ctypes.create_string_buffer(200)
-    failed = _library.library().normd_golden_run(ctypes.byref(call), error, ctypes.c_size_t(200))
+    failed = library().normd_golden_run(ctypes.byref(call), error, ctypes.c_size_t(200))
     assert bool(failed) == bool(error.value)
     return error.value.decode()
 

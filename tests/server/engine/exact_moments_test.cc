@@ -1,6 +1,5 @@
 // Exact sums through the engine: asked for with moments, and committed by several workers.
 #include <algorithm>
-#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,13 +25,6 @@ using ::testing::ElementsAre;
 
 class ExactMomentsEngineTest : public engine_test::EngineFixture {
  protected:
-  absl::StatusOr<PooledReply> Commit(PooledStep step) {
-    std::promise<absl::StatusOr<PooledReply>> promise;
-    std::future<absl::StatusOr<PooledReply>> future = promise.get_future();
-    engine_.CommitMoments(std::move(step),
-                          [&promise](absl::StatusOr<PooledReply> reply) { promise.set_value(std::move(reply)); });
-    return future.get();
-  }
   std::string Refusal(PooledStep step) {
     const absl::Status status = Commit(std::move(step)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;

@@ -136,6 +136,14 @@ class EngineFixture : public ::testing::Test {
     return future.get();
   }
 
+  absl::StatusOr<PooledReply> Commit(PooledStep step) {
+    std::promise<absl::StatusOr<PooledReply>> promise;
+    std::future<absl::StatusOr<PooledReply>> future = promise.get_future();
+    engine_.CommitMoments(std::move(step),
+                          [&promise](absl::StatusOr<PooledReply> reply) { promise.set_value(std::move(reply)); });
+    return future.get();
+  }
+
   std::vector<absl::StatusOr<CallReply>> RunBatch(std::vector<Call> calls) {
     std::promise<std::vector<absl::StatusOr<CallReply>>> promise;
     std::future<std::vector<absl::StatusOr<CallReply>>> future = promise.get_future();

@@ -40,14 +40,6 @@ class SampleSessionsTest : public engine_test::EngineFixture {
     ASSERT_TRUE(status.ok()) << status;
   }
 
-  absl::StatusOr<PooledReply> Commit(PooledStep step) {
-    std::promise<absl::StatusOr<PooledReply>> promise;
-    std::future<absl::StatusOr<PooledReply>> future = promise.get_future();
-    engine_.CommitMoments(std::move(step),
-                          [&promise](absl::StatusOr<PooledReply> reply) { promise.set_value(std::move(reply)); });
-    return future.get();
-  }
-
   // A step of one part: two samples in each channel, of these means.
   static PooledStep StepOf(const std::string& session, const std::vector<double>& means,
                            std::vector<std::string> names = {}) {
