@@ -55,7 +55,7 @@ ExactBatch BatchOf(int64_t instances, int64_t length, Random& random) {
   return batch;
 }
 
-absl::StatusOr<Reason> Step(const NormSpec& spec, const GroupSums& sums, RunningState* state) {
+absl::StatusOr<Reason> StepExactly(const NormSpec& spec, const GroupSums& sums, RunningState* state) {
   const Moments moments = sums.NearestMoments();
   const auto channels = static_cast<int64_t>(state->mean.size());
   const SampleDetails details = {.extremes = {}, .samples = {}, .exact = std::make_shared<const GroupSums>(sums)};
@@ -85,7 +85,7 @@ TEST(ExactStepsTest, StepsAreTheNearest) {
           const ExactBatch batch = BatchOf(instances, 13, random);
           const oracle::Method method = instances == 1 ? oracle::Method::kBatch : oracle::Method::kInstance;
           ASSERT_TRUE(StepNearest({.method = method, .channels_last = true}, batch.ToInput(), rule, want));
-          const absl::StatusOr<Reason> reason = Step(spec, batch.Sums(), &state);
+          const absl::StatusOr<Reason> reason = StepExactly(spec, batch.Sums(), &state);
           ASSERT_TRUE(reason.ok()) << reason.status();
           EXPECT_EQ(*reason, Reason::kApplied);
           for (size_t c = 0; c < 3; ++c) {
@@ -108,7 +108,7 @@ TEST(ExactStepsTest, SamplesAreMergedWithOneRounding) {
     for (int step = 0; step < 10; ++step) {
       const ExactBatch batch = BatchOf(1, 7, random);
       for (auto* low : {&state.count_low, &state.mean_low, &state.m2_low}) low->clear();  // the oracle has none
-      ASSERT_TRUE(Step(spec, batch.Sums(), &state).ok());
+      ASSERT_TRUE(StepExactly(spec, batch.Sums(), &state).ok());
       for (int64_t c = 0; c < 3; ++c) {
         std::vector<double> elements;
         for (int64_t i = 0; i < 7; ++i) elements.push_back(batch.At(0, i, c));
@@ -130,19 +130,19 @@ TEST(ExactStepsTest, WhatIsNotFiniteIsRefusedOrSkippedAsWithoutSums) {
   sums.narrow()[0].Add(1);
   sums.narrow()[1].Add(6);
   RunningState state = InitialState(BatchSpec(), 2);
-  EXPECT_EQ(*Step(BatchSpec(), sums, &state), Reason::kNonFinite);
+  EXPECT_EQ(*StepExactly(BatchSpec(), sums, &state), Reason::kNonFinite);
   EXPECT_THAT(state.mean, ElementsAre(0, 0));
   const NormSpec accepts = BatchSpec({.momentum = 1, .accept_non_finite = true});
-  EXPECT_EQ(*Step(accepts, sums, &state), Reason::kApplied);
+  EXPECT_EQ(*StepExactly(accepts, sums, &state), Reason::kApplied);
   EXPECT_THAT(state.mean, ElementsAre(kInf, 5.5));
   RunningState counting = InitialState(CountingSpec(), 2);
-  EXPECT_EQ(*Step(CountingSpec(), sums, &counting), Reason::kApplied);
+  EXPECT_EQ(*StepExactly(CountingSpec(), sums, &counting), Reason::kApplied);
   EXPECT_THAT(counting.count, ElementsAre(0, 2));
 }
 
 TEST(ExactStepsTest, AnEmptyBatchLeavesTheStatistics) {
   RunningState state = InitialState(BatchSpec(), 2);
-  EXPECT_EQ(*Step(BatchSpec(), GroupSums(DType::kF64, 2), &state), Reason::kApplied);
+  EXPECT_EQ(*StepExactly(BatchSpec(), GroupSums(DType::kF64, 2), &state), Reason::kApplied);
   EXPECT_THAT(state.var, ElementsAre(1, 1));
   EXPECT_EQ(state.num_batches, 1);
 }
@@ -157,7 +157,7 @@ TEST(ExactStepsTest, OneValueOfAnInstanceHasNoVariance) {
   sums.narrow()[0].Add(2);
   sums.narrow()[1].Add(4);
   RunningState state = InitialState(spec, 1);
-  EXPECT_EQ(*Step(spec, sums, &state), Reason::kApplied);
+  EXPECT_EQ(*StepExactly(spec, sums, &state), Reason::kApplied);
   EXPECT_THAT(state.mean, ElementsAre(1.5));
   EXPECT_THAT(state.var, ElementsAre(1));
 }
@@ -169,7 +169,7 @@ TEST(ExactStepsTest, AStateThatIsNotFiniteStaysSo) {
   state.mean = {kInf};
   GroupSums sums(DType::kF32, 1);
   sums.narrow()[0].Add(3);
-  ASSERT_TRUE(Step(spec, sums, &state).ok());
+  ASSERT_TRUE(StepExactly(spec, sums, &state).ok());
   EXPECT_FALSE(std::isfinite(state.mean[0]));
 }
 
