@@ -19,7 +19,6 @@ class WorkerPool;
 
 // Tests and the bench alone ask for it; no option of a server does.
 struct NearestOptions {
-  bool on = false;
   // Multiplies every bound of an error. Infinity sends every element along the slow road.
   double bound_factor = 1;
   bool exact_first = false;  // the slow road asks exact integers at once

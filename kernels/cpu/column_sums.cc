@@ -286,7 +286,7 @@ void ColumnTile::SumPowers(const ColumnBlock& block, PairSums* sums) const {
   for (int64_t i = 0; i < block.positions * block.columns; ++i) {
     const int64_t column = i % block.columns;
     PowerTerms(block.x.At(i / block.columns * block.stride + column), 1,
-               {block.scale[column], block.shift[column], run_.rule.p, run_.nearest.on}, high.data() + i,
+               {block.scale[column], block.shift[column], run_.rule.p, run_.to_nearest}, high.data() + i,
                low.data() + i);
   }
   ReduceColumnBlock(Statistic::kAbsSum,

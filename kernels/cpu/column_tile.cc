@@ -20,13 +20,13 @@ ColumnTile::ColumnTile(const Run& run, int64_t k0, GroupRange groups, const Posi
       pre_(pre),
       pre_stride_(pre_stride),
       parameters_per_position_(plan_.affine_index == AffineIndex::kElement && !run_.parameters.absent()),
-      by_factors_((run_.nearest.on && !run_.wide()) || (!run_.wide() && pre_ == nullptr && !parameters_per_position_ &&
+      by_factors_((run_.to_nearest && !run_.wide()) || (!run_.wide() && pre_ == nullptr && !parameters_per_position_ &&
                                                         plan_.cast_order == CastOrder::kAffineThenCast)),
       shift_(Columns(0)),
       delta_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))),
       inverse_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))) {
   if (!run_.wide() && run_.precision() == Precision::kFast) shift32_.resize(static_cast<size_t>(columns_));
-  if (run_.nearest.on) {
+  if (run_.to_nearest) {
     nearest_ =
         std::unique_ptr<Nearest>(new Nearest{{run_, k0, first_k1_, groups_}, Columns(0), Columns(0), Columns(0), {}});
   }
@@ -52,14 +52,14 @@ void ColumnTile::Reduce(bool split) {
       TakeBound(group, result, bound);
       if (run_.StoresGroups()) nearest_->groups.StoreGroup(first_k1_ + group, result, bound);
     }
-    if (run_.is_16bit() && !run_.nearest.on) Calculate16BitInF32(&result);
+    if (run_.is_16bit() && !run_.to_nearest) Calculate16BitInF32(&result);
     Spread(group, result);
   }
 }
 
 void ColumnTile::Apply(bool split) const {
   if (run_.y == nullptr || plan_.elements == 0) return;
-  if (run_.nearest.on) return ApplyToNearest(split);
+  if (run_.to_nearest) return ApplyToNearest(split);
   std::vector<double> weight_columns;
   std::vector<double> bias_columns;
   ApplySpan span;

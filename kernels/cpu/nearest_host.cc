@@ -29,6 +29,7 @@ class SingleResults {
       : run_{.plan = *job.plan, .job = job, .pool = pool, .grain_elements = kGrainElements} {
     const NormPlan& plan = *job.plan;
     run_.rule = {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero, plan.p};
+    run_.to_nearest = true;
     run_.nearest = options;
     run_.y = job.y;
     const CountedPositions positions = CountPositions(plan, job.mask);

@@ -20,7 +20,7 @@ constexpr int64_t kLeastInPairs = int64_t{1} << 16;
 
 RowGroup::RowGroup(const Run& run, int64_t group)
     : run_(run), plan_(run.plan), group_(group), k0_(group / plan_.keep1), k1_(group % plan_.keep1) {
-  if (run.nearest.on) nearest_ = std::make_unique<NearestGroups>(run, k0_, k1_, 1);
+  if (run.to_nearest) nearest_ = std::make_unique<NearestGroups>(run, k0_, k1_, 1);
 }
 
 FinishedStatistics RowGroup::Reduce(bool split) {
@@ -31,10 +31,10 @@ FinishedStatistics RowGroup::Reduce(bool split) {
     result = Sum(split);
   }
   run_.StoreGroup(group_, result);
-  if (run_.nearest.on && run_.StoresGroups()) {
+  if (run_.to_nearest && run_.StoresGroups()) {
     nearest_->StoreGroup(k1_, result, GroupBound(run_, SumErrorsOf(), result));
   }
-  if (run_.is_16bit() && !run_.nearest.on) Calculate16BitInF32(&result);
+  if (run_.is_16bit() && !run_.to_nearest) Calculate16BitInF32(&result);
   return result;
 }
 
@@ -85,13 +85,13 @@ SumErrors RowGroup::SumErrorsOf() const {
 }
 
 bool RowGroup::SumsShallowly() const {
-  return run_.nearest.on && !run_.wide() && run_.job.mask == nullptr &&
+  return run_.to_nearest && !run_.wide() && run_.job.mask == nullptr &&
          order::ChunkSegments(plan_.statistic_reduce1) == 1 && plan_.statistic != Statistic::kAbsSum &&
          plan_.statistic != Statistic::kMaxAbs;
 }
 
 bool RowGroup::SumLargeInPairs(bool split) {
-  const bool is_large = run_.nearest.on && run_.counted >= kLeastInPairs && run_.y != nullptr;
+  const bool is_large = run_.to_nearest && run_.counted >= kLeastInPairs && run_.y != nullptr;
   if (!is_large || plan_.statistic != Statistic::kMeanVariance || !SumsAllInPairs(run_)) return false;
   if (run_.plan.cast_order != CastOrder::kAffineThenCast || !std::isfinite(run_.nearest.bound_factor)) return false;
   pairs_ = SumAllInPairs(run_, k0_, k1_, split);
@@ -191,7 +191,7 @@ void RowGroup::SumPowers(const Chunks& all, double scale, double largest) const 
       const order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, i);
       for (int64_t s = 0; s < chunk.segments; ++s) {
         PowerTerms(rows.x.At((chunk.segment + s) * rows.stride + chunk.at), chunk.length,
-                   {scale, largest, run_.rule.p, run_.nearest.on}, high.data() + s * chunk.length,
+                   {scale, largest, run_.rule.p, run_.to_nearest}, high.data() + s * chunk.length,
                    low.data() + s * chunk.length);
       }
       const RowChunks terms = {.x = {DType::kF64, high.data(), low.data()},
@@ -222,7 +222,7 @@ Magnitude RowGroup::Measure(const Chunks& all) const {
 
 void RowGroup::ApplyPiece(int64_t r0, int64_t r0_end, int64_t begin, int64_t end,
                           const FinishedStatistics& group) const {
-  if (run_.nearest.on) return ApplyToNearest(r0, r0_end, begin, end, group);
+  if (run_.to_nearest) return ApplyToNearest(r0, r0_end, begin, end, group);
   const bool per_element = plan_.affine_index == AffineIndex::kElement;
   ApplySpan span;
   span.y_dtype = plan_.dtype;

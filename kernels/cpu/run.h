@@ -41,15 +41,16 @@ struct Run {
   Parameters parameters{};  // w and b, in the order of the plan's extents
   DivisorRule rule{};
   // The elements as they were given, in the order of x, and the residual that x contains where it is kept wide: what
-  // the slow road calculates with. Set if nearest.on.
+  // the slow road calculates with. Set if to_nearest.
   Elements given_x{}, given_residual{};
   // The prepared form of given statistics, if the job wants no mean and no inverse_std and PrepareGiven() returned it.
   std::optional<GivenGroups> given{};
-  // The largest finite magnitudes of w and b; of absent ones 1 and 0. Set if nearest.on.
+  // The largest finite magnitudes of w and b; of absent ones 1 and 0. Set if to_nearest.
   double largest_weight = 1, largest_bias = 0;
-  NearestOptions nearest{};  // `on` only where this run rounds to the nearest value
-  bool stream = false;       // y is too large for the caches and is written past them
-  bool prefetch = false;     // x is too large for the caches of one core and is fetched ahead
+  bool to_nearest = false;  // GivesNearest(job)
+  NearestOptions nearest{};
+  bool stream = false;    // y is too large for the caches and is written past them
+  bool prefetch = false;  // x is too large for the caches of one core and is fetched ahead
 
   // The index of element (k0, r0, k1, r1) in memory.
   int64_t IndexOf(int64_t k0, int64_t r0, int64_t k1, int64_t r1) const {
@@ -69,7 +70,7 @@ struct Run {
 
   // The precision of the sums. f64 elements are calculated in pairs, whatever the plan says.
   Precision precision() const {
-    return wide() || nearest.on ? Precision::kExact : plan.SumPrecision(job.moments != nullptr);
+    return wide() || to_nearest ? Precision::kExact : plan.SumPrecision(job.moments != nullptr);
   }
   // Folds the sums of n parts, `stride` apart, into parts[0] in the fixed order of summation_order.h.
   void Fold(PairSums* parts, int64_t n, int64_t stride) const;
@@ -143,7 +144,7 @@ void RunGivenChannels(const Run& run);
 void RunColumns(const Run& run);
 // Walks PowerNorm: the scales of each position's groups first, then Pattern::kColumns with these scales.
 void RunPowerNorm(const Run& run);
-// The same to the nearest value, element by element. REQUIRES: run.nearest.on.
+// The same to the nearest value, element by element. REQUIRES: run.to_nearest.
 void RunNearestPowerNorm(const Run& run);
 
 // Limits the job's y as plan.clip says. REQUIRES: the job has y, the plan a clip.

@@ -94,9 +94,9 @@ class BlockOfChannels {
                     .stride = plan_.keep1 * plan_.reduce1,
                     .precision = run_.precision(),
                     .rule = run_.rule,
-                    .additions = run_.nearest.on ? AdditionsInRows(plan_.reduce0, plan_.reduce1) : 0},
+                    .additions = run_.to_nearest ? AdditionsInRows(plan_.reduce0, plan_.reduce1) : 0},
                    &statistics_);
-    if (run_.nearest.on) return RunNearest(one);
+    if (run_.to_nearest) return RunNearest(one);
     std::optional<ChannelElements> elements;
     if (run_.y != nullptr) elements.emplace(run_, Ready());
     for (int64_t c = 0; c < count_;) {
@@ -187,7 +187,7 @@ bool TakesChannels(const Run& run) {
   const NormPlan& plan = run.plan;
   // Without parameters, elements that are calculated in f64 have a form of their own in each channel.
   const bool has_factors =
-      run.nearest.on || !run.parameters.absent() || run.is_16bit() || run.precision() == Precision::kFast;
+      run.to_nearest || !run.parameters.absent() || run.is_16bit() || run.precision() == Precision::kFast;
   // Longer segments of f32 wait for memory, and gain more where the next group is fetched ahead.
   const bool gains = run.is_16bit() || plan.reduce1 <= ChannelBlock::kMaxShort;
   return plan.statistic == Statistic::kMeanVariance && !plan.given_statistics && !run.wide() && !run.stream &&
@@ -212,7 +212,7 @@ bool TakesGivenChannels(const Run& run) {
   const NormPlan& plan = run.plan;
   // Without parameters, elements that are calculated in f64 have a form of their own in each channel.
   const bool has_factors = !run.parameters.absent() || (run.given.has_value() && run.given->in_f32);
-  const bool is_ready = run.nearest.on ? plan.given_statistics && !run.wide() && !run.StoresGroups() &&
+  const bool is_ready = run.to_nearest ? plan.given_statistics && !run.wide() && !run.StoresGroups() &&
                                              std::isfinite(run.nearest.bound_factor)
                                        : run.given.has_value() && has_factors && !run.stream;
   return is_ready && run.y != nullptr && plan.statistic == Statistic::kMeanVariance &&
@@ -222,7 +222,7 @@ bool TakesGivenChannels(const Run& run) {
 
 void RunGivenChannels(const Run& run) {
   const NormPlan& plan = run.plan;
-  if (run.nearest.on) return RunGivenNearest(run);
+  if (run.to_nearest) return RunGivenNearest(run);
   const GivenGroups& given = *run.given;
   ReadyChannels ready = {
       .count = plan.keep1, .centring = given.has_delta ? Centring::kTwice : Centring::kOnce, .in_f32 = given.in_f32};

@@ -93,9 +93,9 @@ class ResidualStream {
       const ResidualSum sum = {x.At(begin), r.At(begin), job.residual_scale, n};
       if (!keep_wide) return AddResidualRounded(sum, h);
       AddResidualWide(sum, hi + begin, lo == nullptr ? nullptr : lo + begin);
-      if (run.nearest.on && lo != nullptr && MayOverflow(sum)) FindLostParts(sum, hi + begin, lo + begin);
+      if (run.to_nearest && lo != nullptr && MayOverflow(sum)) FindLostParts(sum, hi + begin, lo + begin);
       if (h == nullptr) return;
-      if (run.nearest.on) return AddResidualRounded(sum, h);
+      if (run.to_nearest) return AddResidualRounded(sum, h);
       ConvertFromF64(hi + begin, n, plan.dtype, h);  // the wide stream, rounded once more
     });
     stream_ = keep_wide ? Elements{DType::kF64, hi, lo} : Elements{plan.dtype, rounded, nullptr};
@@ -146,7 +146,7 @@ void RunPattern(Run& run) {
   } else if (run.x.data == nullptr) {
     RunScatteredRows(run);
   } else if (run.plan.power_groups > 0) {
-    run.nearest.on ? RunNearestPowerNorm(run) : RunPowerNorm(run);
+    run.to_nearest ? RunNearestPowerNorm(run) : RunPowerNorm(run);
   } else if (run.plan.pattern == Pattern::kRows) {
     RunRows(run);
   } else {
@@ -168,7 +168,7 @@ void RunPermuted(Run& run) {
   run.x = {run.x.dtype, copy.get(), reinterpret_cast<const double*>(copy_lo.get())};
   std::unique_ptr<char[]> given_copy, residual_copy;
   const auto permute = [&](Elements& elements, std::unique_ptr<char[]>& storage) {
-    if (!run.nearest.on || elements.data == nullptr) return;
+    if (!run.to_nearest || elements.data == nullptr) return;
     storage = Scratch(plan.elements * SizeOf(elements.dtype));
     Permute(run, elements.data, storage.get(), SizeOf(elements.dtype), true);
     elements.data = storage.get();
@@ -231,7 +231,7 @@ FinishedStatistics Run::Given(int64_t k1) const {
 FinishedStatistics Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
                                Precision precision) const {
   const auto n = static_cast<double>(count);
-  if (nearest.on && statistic == Statistic::kPowerSum && std::isfinite(shift)) {
+  if (to_nearest && statistic == Statistic::kPowerSum && std::isfinite(shift)) {
     const DoublePair norm = Multiply({shift, 0}, slow_road::WholeRoot(sums.second, static_cast<int>(rule.p)));
     return FinishWide(Statistic::kAbsSum, rule, {.first = {}, .second = norm}, n, 0, scale);
   }
@@ -316,15 +316,15 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
   run.counted = positions.counted;
   run.first_counted = positions.first;
   run.nearest = options.nearest;
-  run.nearest.on = options.nearest.on && GivesNearest(run.job);
-  if (run.nearest.on && job.parameters != nullptr) {
+  run.to_nearest = GivesNearest(run.job);
+  if (run.to_nearest && job.parameters != nullptr) {
     run.largest_weight = job.parameters->host().largest_weight;
     run.largest_bias = job.parameters->host().largest_bias;
   }
   // The slow road reads the whole group, of which a part is y by then.
   std::unique_ptr<char[]> original;
   const bool reads_once = !is_wide && !SumsPowers(plan.statistic) && ReadsRowsOnce(run);
-  if (run.nearest.on && run.x.data == run.y && run.y != nullptr && !reads_once) {
+  if (run.to_nearest && run.x.data == run.y && run.y != nullptr && !reads_once) {
     original = Scratch(plan.elements * SizeOf(plan.dtype));
     std::memcpy(original.get(), run.x.data, static_cast<size_t>(plan.elements * SizeOf(plan.dtype)));
     run.x.data = original.get();
@@ -345,7 +345,7 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
     widened = Scratch(plan.elements * SizeOf(DType::kF64));
     run.x = Widened(run, reinterpret_cast<double*>(widened.get()));
   }
-  if (plan.given_statistics && !run.wide() && !run.nearest.on && job.mean == nullptr && job.inverse_std == nullptr) {
+  if (plan.given_statistics && !run.wide() && !run.to_nearest && job.mean == nullptr && job.inverse_std == nullptr) {
     const GivenNumbers numbers = {job.given_mean, job.given_variance, plan.keep1};
     run.given = PrepareGiven(run.rule, numbers, run.precision(), run.is_16bit());
   }

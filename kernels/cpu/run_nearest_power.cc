@@ -215,7 +215,7 @@ class NearestPowerNorm {
 
 void RunNearestPowerNorm(const Run& run) {
   Run by_kernels = run;
-  by_kernels.nearest.on = false;
+  by_kernels.to_nearest = false;
   RunPowerNorm(by_kernels);  // NaN, Inf and 0 / 0, which the rest leaves
   if (run.plan.elements == 0) return;
   NearestPowerNorm nearest(run);

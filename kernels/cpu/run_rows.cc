@@ -74,9 +74,9 @@ void RunGroups(const Run& run, int64_t begin, int64_t end) {
     group.Apply(group.Reduce(false), false);
   };
   const auto one = [&](int64_t i) { one_of(run, i); };
-  if (run.nearest.on && TakesNearestRows(run)) {
+  if (run.to_nearest && TakesNearestRows(run)) {
     RunNearestRows(run, BlockOf(run), {begin, end}, one_of);
-  } else if (!run.nearest.on && TakesWholeRows(run)) {
+  } else if (!run.to_nearest && TakesWholeRows(run)) {
     RunWholeRows(run, begin, end);
   } else if (TakesChannels(run)) {
     RunChannels(run, begin, end, one);

@@ -39,10 +39,7 @@ struct Submission {
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const FoundDevice& device, const cuda::DeviceMemory& memory, const NearestOptions& nearest)
-      : device_(device),
-        memory_(memory),
-        deferred_(std::make_shared<cuda::DeferredFree>(memory)),
-        nearest_(nearest.on ? std::make_unique<NearestHost>(nearest) : nullptr) {}
+      : device_(device), memory_(memory), deferred_(std::make_shared<cuda::DeferredFree>(memory)), nearest_(nearest) {}
 
   ~CudaBackend() override {
     {
@@ -116,7 +113,7 @@ class CudaBackend final : public Backend {
     if (lost_) return Lost();
     // The callback of the list before may have closed memory of another device (ipc.h).
     absl::Status status = cuda::StatusOf(cudaSetDevice(device_.number), "cudaSetDevice");
-    if (status.ok()) status = cuda::RunJobList(device_.limits, jobs, nearest_.get(), memory);
+    if (status.ok()) status = cuda::RunJobList(device_.limits, jobs, &nearest_, memory);
     if (absl::IsUnavailable(status)) lost_ = true;
     return status;
   }
@@ -124,7 +121,7 @@ class CudaBackend final : public Backend {
   const FoundDevice device_;
   const cuda::DeviceMemory memory_;
   const std::shared_ptr<cuda::DeferredFree> deferred_;
-  const std::unique_ptr<NearestHost> nearest_;  // null: EXACT is that of today
+  NearestHost nearest_;
   std::atomic<bool> lost_{false};
 
   std::mutex mu_;

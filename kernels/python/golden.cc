@@ -231,7 +231,7 @@ Job MakeJob(const normd_golden_call& call, const CheckedCall& checked, const Pre
 absl::Status Run(const normd_golden_call& call) {
   NORMD_ASSIGN_OR_RETURN(const CheckedCall checked, Check(call));
   const std::unique_ptr<Backend> backend =
-      MakeCpuBackend({.threads = 1, .inline_elements = std::numeric_limits<int64_t>::max(), .nearest = {.on = true}});
+      MakeCpuBackend({.threads = 1, .inline_elements = std::numeric_limits<int64_t>::max()});
   const auto parameters = backend->Prepare(
       std::make_shared<const HostParameters>(ConvertParameters(checked.parameters, checked.spec.weight_offset)));
   absl::Status result;

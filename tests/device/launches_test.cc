@@ -111,7 +111,7 @@ TEST(LaunchesTest, AreThoseOfTheTable) {
 // groups. Moments of narrow elements are summed in pairs.
 TEST(LaunchesTest, ToTheNearestValueAreThoseOfTheTable) {
   cuda_on_cpu::Reset();
-  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend({.streams = 1, .nearest = {.on = true}});
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend({.streams = 1});
   const Case rows = RowsOf(Over({64}), 64, DType::kF32);
   const Layout last = Layout::kChannelsLast;
   struct NearestRow {

@@ -29,11 +29,10 @@ std::unique_ptr<Backend> EmulatedNearestBackend(const NearestOptions& nearest) {
 namespace {
 
 std::unique_ptr<Backend> NearestCuda(double bound_factor = 1, bool exact_first = false) {
-  return EmulatedNearestBackend({.on = true, .bound_factor = bound_factor, .exact_first = exact_first});
+  return EmulatedNearestBackend({.bound_factor = bound_factor, .exact_first = exact_first});
 }
 std::unique_ptr<Backend> NearestCpu() {
-  return MakeCpuBackend(
-      {.threads = 1, .inline_elements = int64_t{1} << 40, .grain_elements = int64_t{1} << 40, .nearest = {.on = true}});
+  return MakeCpuBackend({.threads = 1, .inline_elements = int64_t{1} << 40, .grain_elements = int64_t{1} << 40});
 }
 
 bool IsJudged(const Case& c, int64_t most) {

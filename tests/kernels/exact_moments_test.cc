@@ -254,7 +254,7 @@ TEST(ExactMomentsTest, StepsToTheNearestValueHaveTheNearestMoments) {
       Moments moments(7);
       std::string x = Pack(dtype, c.x);
       Job job = {.plan = &*plan, .x = x.data(), .mask = c.mask.data(), .y = x.data(), .moments = moments.data()};
-      const auto backend = MakeCpuBackend({.threads = 1, .nearest = {.on = true}});
+      const auto backend = MakeCpuBackend({.threads = 1});
       std::promise<absl::Status> done;
       backend->Submit({job}, [&done](absl::Status status) { done.set_value(std::move(status)); });
       ASSERT_TRUE(done.get_future().get().ok());

@@ -29,7 +29,7 @@ std::unique_ptr<Backend> BackendOfColumns(double bound_factor, int64_t stream_by
                          .inline_elements = int64_t{1} << 40,
                          .grain_elements = int64_t{1} << 40,
                          .stream_bytes = stream_bytes,
-                         .nearest = {.on = true, .bound_factor = bound_factor}});
+                         .nearest = {.bound_factor = bound_factor}});
 }
 
 // y alone, or all outputs: given statistics that are returned take another way.
@@ -108,8 +108,7 @@ TEST_P(NearestColumnsTest, HasTheBytesOfTheSlowRoad) {
   const std::unique_ptr<Backend> slow = BackendOfColumns(kInf);
   const std::unique_ptr<Backend> usual = BackendOfColumns(1);
   const std::unique_ptr<Backend> streamed = BackendOfColumns(1, 0);
-  const std::unique_ptr<Backend> split =
-      MakeCpuBackend({.threads = 2, .inline_elements = 0, .grain_elements = 500, .nearest = {.on = true}});
+  const std::unique_ptr<Backend> split = MakeCpuBackend({.threads = 2, .inline_elements = 0, .grain_elements = 500});
   for (const Case& c : ColumnsAndChannels(GetParam())) {
     const CaseData data = DataOfManyKinds(c, TestSeed());
     const std::string want = YAlone(*slow, c, data);
@@ -158,8 +157,8 @@ TEST_P(NearestColumnsTest, DecidesMoreElementsThanAreRemembered) {
   const CaseData data = MakeData(c, *PlanOf(c), TestSeed());
   const std::string want = YAlone(*BackendOfColumns(1), c, data);
   EXPECT_TRUE(YAlone(*BackendOfColumns(kInf), c, data) == want);
-  const std::unique_ptr<Backend> split = MakeCpuBackend(
-      {.threads = 2, .inline_elements = 0, .grain_elements = 500, .nearest = {.on = true, .bound_factor = kInf}});
+  const std::unique_ptr<Backend> split =
+      MakeCpuBackend({.threads = 2, .inline_elements = 0, .grain_elements = 500, .nearest = {.bound_factor = kInf}});
   EXPECT_TRUE(YAlone(*split, c, data) == want);
 }
 

@@ -38,9 +38,9 @@ std::unique_ptr<Backend> BackendOf(const NearestOptions& nearest) {
 // The backend as it is, and with every element sent to the pairs and to the exact integers.
 std::vector<std::unique_ptr<Backend>> BackendsOfEveryRung() {
   std::vector<std::unique_ptr<Backend>> backends;
-  backends.push_back(BackendOf({.on = true}));
-  backends.push_back(BackendOf({.on = true, .bound_factor = kInf}));
-  backends.push_back(BackendOf({.on = true, .bound_factor = kInf, .exact_first = true}));
+  backends.push_back(BackendOf({}));
+  backends.push_back(BackendOf({.bound_factor = kInf}));
+  backends.push_back(BackendOf({.bound_factor = kInf, .exact_first = true}));
   return backends;
 }
 

@@ -45,8 +45,8 @@ std::string ExtremeTensor(DType dtype, Random& random) {
 void ExpectNearestNorms(const Case& c, const CaseData& data) {
   const oracle::NearestResult want = oracle::Nearest(OracleSpec(c), OracleInput(c, data));
   const auto bytes = static_cast<size_t>(SizeOf(c.dtype));
-  for (const NearestOptions& options : {NearestOptions{.on = true}, NearestOptions{.on = true, .bound_factor = kInf},
-                                        NearestOptions{.on = true, .bound_factor = kInf, .exact_first = true}}) {
+  for (const NearestOptions& options : {NearestOptions{}, NearestOptions{.bound_factor = kInf},
+                                        NearestOptions{.bound_factor = kInf, .exact_first = true}}) {
     const std::unique_ptr<Backend> backend = MakeCpuBackend({.nearest = options});
     const absl::StatusOr<Outputs> got = RunCase(*backend, c, data);
     ASSERT_TRUE(got.ok()) << c.Name() << ": " << got.status();

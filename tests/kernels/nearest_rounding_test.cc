@@ -28,7 +28,7 @@ namespace normd {
 namespace {
 
 std::unique_ptr<Backend> NearestBackend(double bound_factor, bool exact_first) {
-  return MakeCpuBackend({.nearest = {.on = true, .bound_factor = bound_factor, .exact_first = exact_first}});
+  return MakeCpuBackend({.nearest = {.bound_factor = bound_factor, .exact_first = exact_first}});
 }
 
 class NearestRoundingTest : public testing::TestWithParam<Method> {
@@ -86,8 +86,7 @@ TEST_P(NearestRoundingTest, GivesTheSameBytesWhicheverRungDecides) {
 TEST_P(NearestRoundingTest, GivesTheSameBytesHoweverItRuns) {
   const std::unique_ptr<Backend> usual = NearestBackend(1, false);
   const std::unique_ptr<Backend> others[] = {
-      MakeCpuBackend({.threads = 2, .inline_elements = 0, .grain_elements = 100, .nearest = {.on = true}}),
-      MakeCpuBackend({.stream_bytes = 0, .nearest = {.on = true}})};
+      MakeCpuBackend({.threads = 2, .inline_elements = 0, .grain_elements = 100}), MakeCpuBackend({.stream_bytes = 0})};
   const std::vector<Case> all = Cases(20'000);
   for (size_t i = 0; i < all.size(); i += 4) {
     const Case& c = all[i];

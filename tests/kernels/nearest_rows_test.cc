@@ -28,7 +28,7 @@ std::unique_ptr<Backend> BackendOfNearestRows(double bound_factor, int64_t strea
                          .inline_elements = int64_t{1} << 40,
                          .grain_elements = int64_t{1} << 40,
                          .stream_bytes = stream_bytes,
-                         .nearest = {.on = true, .bound_factor = bound_factor}});
+                         .nearest = {.bound_factor = bound_factor}});
 }
 
 std::string YOf(Backend& backend, const cases::Call& call, int misalignment = 0) {

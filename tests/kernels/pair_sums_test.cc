@@ -159,11 +159,11 @@ CaseData LargeData(const Case& c, LargeKind kind) {
 }
 
 TEST(NearestLargeGroupsTest, HaveTheBytesOfExactIntegers) {
-  const std::unique_ptr<Backend> exact = BackendOfLarge({.on = true, .bound_factor = kInf, .exact_first = true});
-  const std::unique_ptr<Backend> usual = BackendOfLarge({.on = true});
+  const std::unique_ptr<Backend> exact = BackendOfLarge({.bound_factor = kInf, .exact_first = true});
+  const std::unique_ptr<Backend> usual = BackendOfLarge({});
   // More elements are undecided than are remembered.
-  const std::unique_ptr<Backend> crowded = BackendOfLarge({.on = true, .bound_factor = 0x1p+22});
-  const std::unique_ptr<Backend> split = BackendOfLarge({.on = true}, 2);
+  const std::unique_ptr<Backend> crowded = BackendOfLarge({.bound_factor = 0x1p+22});
+  const std::unique_ptr<Backend> split = BackendOfLarge({}, 2);
   for (const Case& c : LargeGroups()) {
     for (const LargeKind kind : {LargeKind::kUsual, LargeKind::kFar, LargeKind::kEqual, LargeKind::kInfinite}) {
       const CaseData data = LargeData(c, kind);
@@ -192,8 +192,8 @@ std::string RepeatRuns(const std::string& bytes, size_t run, int64_t times) {
 // The mean and the variance of a group are those of many copies of it, and so its elements lie at the middles, too.
 int64_t WrongLargeTensors(double bound_factor) {
   static const auto* const rows = new std::vector<BoundaryRow>(BoundaryRows(TestSeed()));  // takes seconds
-  const std::unique_ptr<Backend> slow = BackendOfLarge({.on = true, .bound_factor = kInf});
-  const std::unique_ptr<Backend> backend = BackendOfLarge({.on = true, .bound_factor = bound_factor});
+  const std::unique_ptr<Backend> slow = BackendOfLarge({.bound_factor = kInf});
+  const std::unique_ptr<Backend> backend = BackendOfLarge({.bound_factor = bound_factor});
   int64_t wrong = 0;
   for (const BoundaryRow& row : *rows) {
     const auto* const batch = std::get_if<BatchNormSpec>(&row.c.spec.attributes);

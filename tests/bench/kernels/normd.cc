@@ -90,8 +90,6 @@ std::unique_ptr<Candidate> MakeNormd(Precision precision) {
   return std::make_unique<Normd>(precision, NearestOptions());
 }
 
-std::unique_ptr<Candidate> MakeNearest() {
-  return std::make_unique<Normd>(Precision::kExact, NearestOptions{.on = true});
-}
+std::unique_ptr<Candidate> MakeNearest() { return std::make_unique<Normd>(Precision::kExact, NearestOptions{}); }
 
 }  // namespace normd::bench

@@ -140,7 +140,7 @@ void MeasureNearestOf(Backend& usual, Backend& nearest, const Workload& workload
 
 void MeasureNearest(Report* report) {
   const std::unique_ptr<Backend> usual = OrDie(MakeCudaBackend(CudaBackendOptions()));
-  const std::unique_ptr<Backend> nearest = OrDie(MakeCudaBackend({.nearest = {.on = true}}));
+  const std::unique_ptr<Backend> nearest = OrDie(MakeCudaBackend({}));
   report->Table("EXACT beside EXACT to the nearest value, one request at a time, in CUDA memory",
                 {"EXACT us", "nearest us", "EXACT/nearest"});
   for (const Op op : {Op::kLayer, Op::kRms}) {

@@ -15,7 +15,7 @@
 namespace normd {
 namespace {
 
-constexpr NearestOptions kNearest = {.on = true};
+constexpr NearestOptions kNearest = {};
 
 class GpuNearestTest : public GpuTest {
  protected:
