@@ -86,6 +86,24 @@ TEST_P(InvarianceTest, BytesDoNotDependOnAlignment) {
   }
 }
 
+TEST_P(InvarianceTest, BytesDoNotDependOnWhetherYIsX) {
+  const std::unique_ptr<Backend> split = SplitBackend(2, 100);
+  for (const Case& c : cases_) {
+    const CaseData data = DataOf(c);
+    const std::string want = Execute(*plain_, c, data).y;
+    const absl::StatusOr<NormPlan> plan = PlanOf(c);
+    ASSERT_TRUE(plan.ok());
+    for (Backend* const backend : {plain_.get(), split.get()}) {
+      CaseRun in_place(*backend, c, *plan, data, 0);
+      Job job = in_place.MakeJob();
+      std::string x = data.x;
+      job.x = job.y = x.data();
+      ASSERT_TRUE(RunJobs(*backend, {job}).ok());
+      EXPECT_TRUE(x == want) << c.Name() << (backend == split.get() ? " split" : "");
+    }
+  }
+}
+
 // Without moments the squares of 16-bit rows about zero are summed in runs.
 TEST_P(InvarianceTest, BytesDoNotDependOnWhetherMomentsAreWanted) {
   for (const Case& c : cases_) {
