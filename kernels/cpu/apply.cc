@@ -1,6 +1,5 @@
-// The apply pass: y = ((x * scale - shift) - delta) * inverse * w + b over spans. Narrow elements that are rounded once
-// run through the loops of elements-inl.h and factors-inl.h. f64 elements, PowerNorm, CAST_THEN_AFFINE and parameters
-// along the positions run through the general loop of this file.
+// The apply pass: y = ((x * scale - shift) - delta) * inverse * w + b over spans. Narrow elements run through the loops
+// of elements-inl.h and factors-inl.h, in f32. f64 elements and PowerNorm run through the general loop of this file.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/apply.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -47,11 +46,10 @@ void ApplyTyped(TIn in, TOut out, const ApplySpan& span) {
     auto* HWY_RESTRICT y = static_cast<typename TOut::Storage*>(span.y) + p * span.stride;
     const PositionScale& pre = span.pre == nullptr ? no_scale : span.pre[p * span.pre_stride];
     // An absent b is -0, which leaves every value unchanged, zeros included.
-    const int64_t at = span.parameters_per_position ? p : 0;
     const double* const weight = span.parameters.weight;
     const double* const bias = span.parameters.bias;
-    const V w_one = Set(weight == nullptr || span.parameters_per_column ? 1.0 : weight[at]);
-    const V b_one = Set(bias == nullptr || span.parameters_per_column ? -0.0 : bias[at]);
+    const V w_one = Set(weight == nullptr || span.parameters_per_column ? 1.0 : *weight);
+    const V b_one = Set(bias == nullptr || span.parameters_per_column ? -0.0 : *bias);
     const auto step = [&](int64_t i, int64_t count) HWY_ATTR {
       const Centre c = span.statistics_per_column ? LoadCentre(span.column_statistics[0], i, count) : one;
       const bool per_column = span.parameters_per_column;
@@ -81,12 +79,8 @@ template ApplyElementsFunction<BF16> ApplyElements<BF16>;
 
 template <typename T>
 void ApplyNarrow(T tag, const ApplySpan& span) {
-  if (span.statistics_per_position) {
-    return span.in_f32 ? ApplyPositionsAs<float>(tag, span) : ApplyPositionsAs<double>(tag, span);
-  }
-  if (span.statistics_per_column) {
-    return span.in_f32 ? ApplyColumnsAs<float>(tag, span) : ApplyColumnsAs<double>(tag, span);
-  }
+  if (span.statistics_per_position) return ApplyAllPositions(tag, span);
+  if (span.statistics_per_column) return ApplyAllColumns(tag, span);
   const int64_t run = span.parameter_run == 0 ? span.columns : span.parameter_run;
   const RowTask<T> task = {.x = static_cast<const typename T::Storage*>(span.x.data),
                            .y = static_cast<typename T::Storage*>(span.y),
@@ -95,15 +89,11 @@ void ApplyNarrow(T tag, const ApplySpan& span) {
                            .per_element = span.parameters_per_column,
                            .caching = {span.stream, span.prefetch},
                            .pieces = {span.positions, span.stride, span.columns / run}};
-  const Form form = FormOf(task, span.centring, *span.statistics, span.in_f32, span.may_be_nan);
-  GroupStatistics statistics = *span.statistics;
-  Prepare(form, &statistics);
-  ApplyElements(tag, task, statistics, {form, span.in_f32, span.may_be_nan});
+  ApplyElements(tag, task, *span.statistics, {FormOf(task, span.centring), span.may_be_nan});
 }
 
 void Apply(const ApplySpan& span) {
-  const bool general = span.x.dtype == DType::kF64 || span.cast_order != CastOrder::kAffineThenCast ||
-                       span.pre != nullptr || (span.parameters_per_position && !span.statistics_per_position);
+  const bool general = span.x.dtype == DType::kF64 || span.pre != nullptr;
   if (!general) return WithNarrowType(span.x.dtype, [&](auto tag) HWY_ATTR { ApplyNarrow(tag, span); });
   switch (span.x.dtype) {
     case DType::kF32:

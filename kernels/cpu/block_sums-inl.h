@@ -33,7 +33,7 @@ HWY_INLINE double ShiftOfRow(T tag, Precision precision, const RowBlock& block, 
   return ShiftOf(tag, precision, x, block.counted, false);
 }
 
-// The sums of a row about `shift`, which is 0 under EXACT. kInTurns: by SumInTurns.
+// The sums of a row about `shift`, which is 0 in f64. kInTurns: by SumInTurns.
 template <Statistic kStatistic, bool kInTurns, typename Real, typename T>
 HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> type, const RowBlock& block, int64_t row, double shift) {
   const auto* const x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
@@ -71,25 +71,26 @@ struct BlockSums {
   HWY_ALIGN double shift[RowBlock::kMaxRows], first[RowBlock::kMaxRows], second[RowBlock::kMaxRows];
 };
 
-// True if a row with this shift is left to CarefulRow, because SumsOfRow subtracts no shift under EXACT.
-template <Statistic kStatistic>
-HWY_INLINE bool IsLeft(Precision precision, double shift) {
-  return kStatistic == Statistic::kMeanVariance && precision == Precision::kExact && shift != 0;
+// True if a row with this shift is left to the caller, because SumsOfRow subtracts no shift in f64.
+template <Statistic kStatistic, typename Real>
+HWY_INLINE bool IsLeft(double shift) {
+  return kStatistic == Statistic::kMeanVariance && std::is_same_v<Real, double> && shift != 0;
 }
 
 // Runs each step for all rows before the next step, because a step of a row waits dozens of cycles for the step before
-// it, and other rows can use these cycles. Returns false if some rows are left to CarefulRow.
+// it, and other rows can use these cycles. Returns false if some rows are left to the caller.
 template <Statistic kStatistic, typename Real, typename T>
 HWY_INLINE bool SumRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockSums* sums) {
   bool all = true;
   constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
   for (int64_t row = 0; kCentred && row < block.rows; ++row) {
-    sums->shift[row] = ShiftOfRow<kStatistic>(tag, block.precision, block, row);
+    constexpr Precision kPrecision = std::is_same_v<Real, float> ? Precision::kFast : Precision::kExact;
+    sums->shift[row] = ShiftOfRow<kStatistic>(tag, kPrecision, block, row);
   }
   const auto sum_rows = [&](auto in_turns) HWY_ATTR {
     for (int64_t row = 0; row < block.rows; ++row) {
       const double shift = kCentred ? sums->shift[row] : 0;
-      if (IsLeft<kStatistic>(block.precision, shift)) {
+      if (IsLeft<kStatistic, Real>(shift)) {
         all = false;
         continue;
       }

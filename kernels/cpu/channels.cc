@@ -164,7 +164,7 @@ HWY_INLINE void BoundChannels(double n, double additions, int64_t channels, cons
 }
 
 // Finishes channels with `count` elements each, as ReduceChannels says.
-template <typename Real, typename T>
+template <typename Real>
 HWY_INLINE void FinishSums(const DivisorRule& rule, int64_t channels, int64_t count, ChannelSums* sums,
                            ChannelStatistics* statistics) {
   // The lanes after the last channel repeat it.
@@ -177,7 +177,7 @@ HWY_INLINE void FinishSums(const DivisorRule& rule, int64_t channels, int64_t co
   constexpr Statistic kStatistic = Statistic::kMeanVariance;
   for (int64_t c = 0; c < channels; c += kLanes) {
     const SumLanes of = {hn::Load(d, sums->shift + c), hn::Load(d, sums->first + c), hn::Load(d, sums->second + c)};
-    const FinishedLanes finished = FinishLanes<kStatistic, Real>(T(), kStatistic, rule, n, of);
+    const FinishedLanes finished = FinishLanes<kStatistic, Real>(kStatistic, rule, n, of);
     hn::StoreU(finished.statistics.shift, d, statistics->shift + c);
     hn::StoreU(finished.statistics.delta, d, statistics->delta + c);
     hn::StoreU(finished.statistics.inverse, d, statistics->inverse + c);
@@ -189,26 +189,26 @@ HWY_INLINE void FinishSums(const DivisorRule& rule, int64_t channels, int64_t co
   }
 }
 
-// Calls f(tag, TypeTag<Real>()) for narrow elements of `dtype`, with the type that they are summed in.
-template <typename F>
-HWY_INLINE void WithTypes(DType dtype, Precision precision, F f) {
-  WithNarrowType(dtype, [&](auto tag) HWY_ATTR {
-    precision == Precision::kFast ? f(tag, TypeTag<float>()) : f(tag, TypeTag<double>());
-  });
+// Finishes channels and, in f64, bounds them.
+HWY_INLINE void FinishAndBound(const SummedChannels& of, ChannelSums* sums, ChannelStatistics* statistics) {
+  if (of.precision == Precision::kFast) return FinishSums<float>(of.rule, of.channels, of.count, sums, statistics);
+  FinishSums<double>(of.rule, of.channels, of.count, sums, statistics);
+  BoundChannels(static_cast<double>(of.count), of.additions, of.channels, *sums, statistics);
 }
 
 void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics) {
   static_assert(ChannelBlock::kMaxChannels % kLanes == 0);
   ChannelSums sums;
-  WithTypes(block.x.dtype, block.precision, [&](auto tag, auto type) HWY_ATTR {
-    SumChannels(tag, type, block, &sums);
-    const int64_t count = block.segments * block.n;
-    if (block.additions != 0) {
-      FinishSums<double, F32>(block.rule, block.channels, count, &sums, statistics);
-      return BoundChannels(static_cast<double>(count), block.additions, block.channels, sums, statistics);
-    }
-    FinishSums<typename decltype(type)::Type, decltype(tag)>(block.rule, block.channels, count, &sums, statistics);
+  WithNarrowType(block.x.dtype, [&](auto tag) HWY_ATTR {
+    block.precision == Precision::kFast ? SumChannels(tag, TypeTag<float>(), block, &sums)
+                                        : SumChannels(tag, TypeTag<double>(), block, &sums);
   });
+  FinishAndBound({.channels = block.channels,
+                  .count = block.segments * block.n,
+                  .precision = block.precision,
+                  .rule = block.rule,
+                  .additions = block.additions},
+                 &sums, statistics);
 }
 
 void FinishChannels(const SummedChannels& channels, ChannelStatistics* statistics) {
@@ -216,14 +216,7 @@ void FinishChannels(const SummedChannels& channels, ChannelStatistics* statistic
   std::copy_n(channels.shift, channels.channels, sums.shift);
   std::copy_n(channels.first, channels.channels, sums.first);
   std::copy_n(channels.second, channels.channels, sums.second);
-  if (channels.additions != 0) {
-    FinishSums<double, F32>(channels.rule, channels.channels, channels.count, &sums, statistics);
-    return BoundChannels(static_cast<double>(channels.count), channels.additions, channels.channels, sums, statistics);
-  }
-  WithTypes(channels.dtype, channels.precision, [&](auto tag, auto type) HWY_ATTR {
-    FinishSums<typename decltype(type)::Type, decltype(tag)>(channels.rule, channels.channels, channels.count, &sums,
-                                                             statistics);
-  });
+  FinishAndBound(channels, &sums, statistics);
 }
 
 }  // namespace HWY_NAMESPACE

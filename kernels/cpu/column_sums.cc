@@ -53,23 +53,13 @@ class FoldedRows {
 }  // namespace
 
 bool ColumnTile::Sum(bool split) {
-  std::vector<bool> pending(static_cast<size_t>(groups_), true);
-  if (run_.wide() || pre_ != nullptr) {
-    SumPairs(split, pending);
-    return false;
-  }
-  if (SumNarrow(split, run_.precision(), pending)) return true;
-  if (run_.precision() == Precision::kExact) return false;
-  bool again = false;
-  for (size_t group = 0; group < pending.size(); ++group) {
-    pending[group] = results_[group].shift_too_far || results_[group].out_of_fast_range;
-    again = again || pending[group];
-  }
-  if (again) SumNarrow(split, Precision::kExact, pending);
+  if (!run_.wide() && pre_ == nullptr) return SumNarrow(split);
+  SumPairs(split);
   return false;
 }
 
-void ColumnTile::SumPairs(bool split, std::vector<bool> pending) {
+void ColumnTile::SumPairs(bool split) {
+  std::vector<bool> pending(static_cast<size_t>(groups_), true);
   results_.resize(static_cast<size_t>(groups_));
   if (pre_ == nullptr) ChooseScales();
   if (IsCentred()) {
@@ -88,17 +78,18 @@ void ColumnTile::SumPairs(bool split, std::vector<bool> pending) {
   if (TakeBetterShifts(pending)) SumPendingPairs(split, pending);
 }
 
-bool ColumnTile::SumNarrow(bool split, Precision precision, std::vector<bool> pending) {
+bool ColumnTile::SumNarrow(bool split) {
   std::unique_ptr<double[]> sums = SumsInPairs() ? SumTileInPairs(split) : nullptr;
   if (sums == nullptr) {
-    if (IsCentred()) ChooseShifts(precision, pending);
-    sums = SumTile(split, precision);
+    if (IsCentred()) ChooseShifts();
+    sums = SumTile(split);
   }
-  if (results_.empty() && FinishTogether(precision, sums.get())) return true;
-  FinishPending(precision, pending, sums.get());
+  if (FinishTogether(sums.get())) return true;
+  std::vector<bool> pending(static_cast<size_t>(groups_), true);
+  FinishPending(pending, sums.get());
   if (TakeBetterShifts(pending)) {
-    sums = SumTile(split, precision);
-    FinishPending(precision, pending, sums.get());
+    sums = SumTile(split);
+    FinishPending(pending, sums.get());
   }
   return false;
 }
@@ -117,10 +108,10 @@ bool ColumnTile::TakeBetterShifts(std::vector<bool>& pending) {
 }
 
 double ColumnTile::FirstElement(int64_t column) const {
-  return FirstShift(Precision::kExact, run_.x.At(offset_ + run_.first_counted * stride_ + column), 1, true);
+  return FirstShift(Precision::kExact, run_.X(offset_ + run_.first_counted * stride_ + column), 1, true);
 }
 
-void ColumnTile::ChooseShifts(Precision precision, const std::vector<bool>& pending) {
+void ColumnTile::ChooseShifts() {
   static_assert(order::kFastColumnSample <= order::kColumnBlock);
   ColumnBlock block = Block(0);
   block.positions = std::min(order::kFastColumnSample, plan_.reduce0);
@@ -128,7 +119,7 @@ void ColumnTile::ChooseShifts(Precision precision, const std::vector<bool>& pend
   const int64_t counted = block.mask == nullptr
                               ? block.positions
                               : block.positions - std::count(block.mask, block.mask + block.positions, 0);
-  const bool sample = (precision == Precision::kFast || nearest_ != nullptr) && counted > 0;
+  const bool sample = counted > 0;
   std::unique_ptr<double[]> first;
   if (sample) {
     const int64_t room = RoomOf(columns_);
@@ -136,7 +127,6 @@ void ColumnTile::ChooseShifts(Precision precision, const std::vector<bool>& pend
     ReduceNarrowColumnBlock(plan_.statistic, Precision::kExact, block, first.get(), first.get() + room);
   }
   for (int64_t group = 0; group < groups_; ++group) {
-    if (!pending[static_cast<size_t>(group)]) continue;
     double shift = FirstElement(group * plan_.reduce1);
     if (sample) {
       double sum = 0;
@@ -196,7 +186,7 @@ std::unique_ptr<double[]> ColumnTile::SumTileInPairs(bool split) {
   return plain;
 }
 
-std::unique_ptr<double[]> ColumnTile::SumTile(bool split, Precision precision) const {
+std::unique_ptr<double[]> ColumnTile::SumTile(bool split) const {
   const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
   const int64_t room = RoomOf(columns_);
   const int64_t width = IsCentred() ? 2 * room : room;
@@ -211,7 +201,8 @@ std::unique_ptr<double[]> ColumnTile::SumTile(bool split, Precision precision) c
     for (int64_t g = begin; g < end; ++g) {
       for (int64_t b = g * span_blocks; b < std::min(blocks, (g + 1) * span_blocks); ++b) {
         double* const second = rows.Next();
-        ReduceNarrowColumnBlock(plan_.statistic, precision, Block(b), IsCentred() ? second + room : nullptr, second);
+        ReduceNarrowColumnBlock(plan_.statistic, run_.precision(), Block(b), IsCentred() ? second + room : nullptr,
+                                second);
         rows.Push();
       }
       std::copy_n(rows.Total(), width, sums.get() + g * width);
@@ -228,22 +219,21 @@ std::unique_ptr<double[]> ColumnTile::SumTile(bool split, Precision precision) c
   return sums;
 }
 
-bool ColumnTile::FinishTogether(Precision precision, const double* sums) {
+bool ColumnTile::FinishTogether(const double* sums) {
   if (!IsCentred() || plan_.reduce1 != 1 || !by_factors_) return false;
   std::vector<double> shift(shift_.size());
   const double* const first = sums + RoomOf(columns_);
   for (int64_t begin = 0; begin < groups_; begin += ChannelBlock::kMaxChannels) {
     const int64_t count = std::min(ChannelBlock::kMaxChannels, groups_ - begin);
     ChannelStatistics some;
-    FinishChannels({.dtype = plan_.dtype,
-                    .channels = count,
+    FinishChannels({.channels = count,
                     .count = run_.counted,
                     .shift = shift_.data() + begin,
                     .first = first + begin,
                     .second = sums + begin,
-                    .precision = precision,
+                    .precision = run_.precision(),
                     .rule = run_.rule,
-                    .additions = nearest_ == nullptr ? 0 : Additions()},
+                    .additions = Additions()},
                    &some);
     if (!std::all_of(some.settled, some.settled + count, [](bool settled) { return settled; })) return false;
     std::copy_n(some.shift, count, shift.begin() + begin);
@@ -255,11 +245,11 @@ bool ColumnTile::FinishTogether(Precision precision, const double* sums) {
   shift_ = std::move(shift);
   const double* const delta = delta_hi_.get();
   if (std::any_of(delta, delta + groups_, [](double d) { return d != 0; })) centring_ = Centring::kTwice;
-  results_ = {FinishedStatistics{.elements_in_f32 = run_.is_16bit() || precision == Precision::kFast, .finite = true}};
+  results_ = {FinishedStatistics{.elements_in_f32 = true}};
   return true;
 }
 
-void ColumnTile::FinishPending(Precision precision, const std::vector<bool>& pending, double* sums) {
+void ColumnTile::FinishPending(const std::vector<bool>& pending, double* sums) {
   results_.resize(static_cast<size_t>(groups_));
   const int64_t room = RoomOf(columns_);
   // The low parts of narrow sums are 0.
@@ -273,7 +263,7 @@ void ColumnTile::FinishPending(Precision precision, const std::vector<bool>& pen
     const PairSums total = {IsCentred() ? fold(second + room) : DoublePair{}, fold(second)};
     const double shift = shift_[static_cast<size_t>(group * plan_.reduce1)];
     FinishedStatistics& result = results_[static_cast<size_t>(group)];
-    result = run_.Finish(plan_.statistic, total, run_.counted, shift, 1, precision);
+    result = run_.Finish(plan_.statistic, total, run_.counted, shift, 1, run_.precision());
     if (nearest_ == nullptr) continue;
     const SumErrors sums_of = {Additions(), shift, total.second.hi == 0};
     TakeBound(group, result, GroupBound(run_, sums_of, result));

@@ -20,8 +20,7 @@ ColumnTile::ColumnTile(const Run& run, int64_t k0, GroupRange groups, const Posi
       pre_(pre),
       pre_stride_(pre_stride),
       parameters_per_position_(plan_.affine_index == AffineIndex::kElement && !run_.parameters.absent()),
-      by_factors_((run_.to_nearest && !run_.wide()) || (!run_.wide() && pre_ == nullptr && !parameters_per_position_ &&
-                                                        plan_.cast_order == CastOrder::kAffineThenCast)),
+      by_factors_(!run_.wide() && pre_ == nullptr),
       shift_(Columns(0)),
       delta_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))),
       inverse_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))) {
@@ -46,18 +45,18 @@ void ColumnTile::Reduce(bool split) {
     FinishedStatistics& result = results_[static_cast<size_t>(group)];
     const bool summed = !plan_.given_statistics && !empty;
     if (!summed) result = plan_.given_statistics ? run_.Given(first_k1_ + group) : run_.FinishEmpty();
-    run_.StoreGroup(first_group_ + group, result);
+    if (!IsBeyond(group)) run_.StoreGroup(first_group_ + group, result);
     if (nearest_ != nullptr) {
       const GroupBound bound = summed ? BoundOf(group) : GroupBound(run_, {}, result);
       TakeBound(group, result, bound);
       if (run_.StoresGroups()) nearest_->groups.StoreGroup(first_k1_ + group, result, bound);
     }
-    if (run_.is_16bit() && !run_.to_nearest) Calculate16BitInF32(&result);
     Spread(group, result);
   }
 }
 
 void ColumnTile::Apply(bool split) const {
+  RunBeyondFast(split);
   if (run_.y == nullptr || plan_.elements == 0) return;
   if (run_.to_nearest) return ApplyToNearest(split);
   std::vector<double> weight_columns;
@@ -71,39 +70,31 @@ void ColumnTile::Apply(bool split) const {
   span.centring = centring_;
   span.prefetch = run_.prefetch ? 1 : 0;
   span.stream = run_.stream;
-  span.parameters_per_position = parameters_per_position_;
-  span.parameters_per_column = !parameters_per_position_;
+  span.may_be_nan = plan_.given_statistics || run_.job.mask != nullptr;
+  span.parameters_per_column = true;
   Parameters parameters;
   parameters.weight = ParameterColumns(run_.parameters.weight, weight_columns);
   parameters.bias = ParameterColumns(run_.parameters.bias, bias_columns);
-  FactorColumns<double> factors;
-  FactorColumns<float> factors32;
-  int64_t in_f32 = 0;
-  for (int64_t group = 0; group < groups_; ++group) in_f32 += InF32(group) ? 1 : 0;
-  if (by_factors_ && in_f32 > 0) factors32.Fill(StatisticsAt(0), parameters.weight, parameters.bias, columns_);
-  if (by_factors_ && in_f32 < groups_) factors.Fill(StatisticsAt(0), parameters.weight, parameters.bias, columns_);
+  FactorColumns factors;
+  if (by_factors_) factors.Fill(StatisticsAt(0), parameters.weight, parameters.bias, columns_);
   const auto apply = [&](int64_t begin, int64_t end) {
     ApplySpan part = span;
     part.positions = end - begin;
     part.pre = pre_ == nullptr ? nullptr : pre_ + begin * pre_stride_;
-    // A change between groups that are calculated in different ways cuts the tile.
-    for (int64_t group = 0; group < groups_;) {
-      int64_t stop = group + 1;
-      while (stop < groups_ && AreAlike(stop, group)) ++stop;
+    // Groups beyond FAST cut the tile.
+    for (int64_t group = NextBeyond(0, false); group < groups_;) {
+      const int64_t stop = NextBeyond(group, true);
       const int64_t column = group * plan_.reduce1;
       const int64_t offset = offset_ + begin * stride_ + column;
       const ColumnStatistics here = StatisticsAt(column);
       part.column_statistics = &here;
       part.factors = factors.At(column);
-      part.factors32 = factors32.At(column);
-      part.in_f32 = InF32(group);
-      part.may_be_nan = MayBeNan(group);
       part.columns = (stop - group) * plan_.reduce1;
-      part.x = run_.x.At(offset);
+      part.x = run_.X(offset);
       part.y = static_cast<char*>(run_.y) + offset * SizeOf(plan_.dtype);
-      part.parameters = parameters.At(span.parameters_per_position ? begin : column);
+      part.parameters = parameters.At(column);
       cpu::Apply(part);
-      group = stop;
+      group = NextBeyond(stop, false);
     }
     if (run_.stream) FlushStreams();
   };
@@ -111,6 +102,20 @@ void ColumnTile::Apply(bool split) const {
     run_.pool.ParallelFor(plan_.reduce0, run_.Grain(columns_), apply);
   } else {
     apply(0, plan_.reduce0);
+  }
+}
+
+void ColumnTile::RunBeyondFast(bool split) const {
+  if (run_.precision() != Precision::kFast) return;
+  const int64_t k0 = first_group_ / plan_.keep1;
+  for (int64_t group = NextBeyond(0, true); group < groups_;) {
+    const int64_t stop = NextBeyond(group, false);
+    const GroupRange beyond = {first_k1_ + group, first_k1_ + stop};
+    const NearestRun nearest(run_, k0, beyond);
+    ColumnTile tile(nearest.run(), k0, beyond, nullptr, 1);
+    tile.Reduce(split);
+    tile.Apply(split);
+    group = NextBeyond(stop, true);
   }
 }
 
@@ -167,7 +172,7 @@ const double* ColumnTile::ParameterColumns(const double* parameters, std::vector
 ColumnBlock ColumnTile::Block(int64_t index) const {
   ColumnBlock block;
   const int64_t begin = index * order::kColumnBlock;
-  block.x = run_.x.At(offset_ + begin * stride_);
+  block.x = run_.X(offset_ + begin * stride_);
   block.positions = std::min(order::kColumnBlock, plan_.reduce0 - begin);
   block.columns = columns_;
   block.stride = stride_;

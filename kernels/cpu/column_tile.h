@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "kernels/cpu/beyond_fast.h"
 #include "kernels/cpu/nearest_group.h"
 #include "kernels/cpu/pair_sums.h"
 #include "kernels/cpu/run.h"
@@ -30,15 +31,17 @@ class ColumnTile {
  private:
   std::vector<double> Columns(double value) const { return std::vector<double>(static_cast<size_t>(columns_), value); }
   bool IsCentred() const { return plan_.statistic == Statistic::kMeanVariance; }
-  bool InF32(int64_t group) const { return Result(group).elements_in_f32 && run_.parameters.fit_f32; }
-  bool MayBeNan(int64_t group) const {
-    return !Result(group).finite || !run_.parameters.fit_f32 || run_.job.mask != nullptr;
+  // True if f32 does not serve a group of a FAST job.
+  bool IsBeyond(int64_t group) const {
+    return IsBeyondFast(run_, results_[results_.size() == 1 ? 0 : static_cast<size_t>(group)]);
   }
-  // True if two groups can be applied together. If they differed, the bits of one would depend on the other.
-  bool AreAlike(int64_t a, int64_t b) const { return InF32(a) == InF32(b) && MayBeNan(a) == MayBeNan(b); }
-  const FinishedStatistics& Result(int64_t group) const {
-    return results_[results_.size() == 1 ? 0 : static_cast<size_t>(group)];
+  // The first group from `group` on that is beyond FAST, or is not; the number of groups if there is none.
+  int64_t NextBeyond(int64_t group, bool is_beyond) const {
+    while (group < groups_ && IsBeyond(group) != is_beyond) ++group;
+    return group;
   }
+  // Runs the groups that are beyond FAST to the nearest value.
+  void RunBeyondFast(bool split) const;
   // Copies prepared statistics of groups of one column each.
   void TakeGiven(const GivenGroups& given);
   // Copies the statistics of a group to each of its columns.
@@ -55,18 +58,18 @@ class ColumnTile {
   // Sums the tile and finishes its groups. Returns true if FinishTogether() finished all of them; otherwise results_
   // has the result of each group, which is yet to be stored and spread.
   bool Sum(bool split);
-  void SumPairs(bool split, std::vector<bool> pending);
-  // Sums the pending groups in f64 (kExact) or f32 (kFast), about a first shift and, where needed, about a better one.
-  // Returns the same as Sum.
-  bool SumNarrow(bool split, Precision precision, std::vector<bool> pending);
+  void SumPairs(bool split);
+  // Sums the groups in f64 (kExact) or f32 (kFast), about a first shift and, where needed, about a better one. Returns
+  // the same as Sum.
+  bool SumNarrow(bool split);
   // Keeps those groups pending whose first shift was too far from the mean, and gives them the better shift; the other
   // groups keep their result. Returns true if any group is pending.
   bool TakeBetterShifts(std::vector<bool>& pending);
   // The first counted element of a column; 0 if it is not finite.
   double FirstElement(int64_t column) const;
-  // Chooses the first shift of the pending groups: the first element under EXACT, and the mean of the first positions
-  // under FAST, which has no digits to spare, and where a bound of the error is needed, which grows with the distance.
-  void ChooseShifts(Precision precision, const std::vector<bool>& pending);
+  // Chooses the first shift of the groups: the mean of the first positions, because FAST has no digits to spare, and
+  // the bound of an error in f64 grows with the distance; the first element if the mask counts none of these positions.
+  void ChooseShifts();
   void SetShift(int64_t group, double shift);
   // True if the groups are summed in pairs from the start, because most of them would be summed again.
   bool SumsInPairs() const;
@@ -74,12 +77,12 @@ class ColumnTile {
   // plain sums have to serve.
   std::unique_ptr<double[]> SumTileInPairs(bool split);
   // The sums of each column: RoomOf(columns_) second sums, then, if a mean is subtracted, as many first sums.
-  std::unique_ptr<double[]> SumTile(bool split, Precision precision) const;
+  std::unique_ptr<double[]> SumTile(bool split) const;
   // Finishes groups of one column each, a vector of groups at a time, from the sums of SumTile(). Returns false if some
   // group is not settled (see ChannelStatistics): Reduce then finishes, stores and spreads all of them again.
-  bool FinishTogether(Precision precision, const double* sums);
+  bool FinishTogether(const double* sums);
   // Writes results_ of the pending groups from their sums.
-  void FinishPending(Precision precision, const std::vector<bool>& pending, double* sums);
+  void FinishPending(const std::vector<bool>& pending, double* sums);
   // The sums of kPowerSum's terms. `block.shift` is the largest |x| of each column's group, scaled. Methods with this
   // statistic take no mask.
   void SumPowers(const ColumnBlock& block, PairSums* sums) const;

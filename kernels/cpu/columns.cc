@@ -274,23 +274,20 @@ HWY_INLINE StatisticsLanes GivenLanes(const DivisorRule& rule, const GivenNumber
   return {shift, Zero(), inverse};
 }
 
-// The same where elements are calculated in f32, for the lanes that `fit`. FAST leaves out the second part of a mean
-// that is near to 0, as CentreNarrow() does; 16-bit elements with EXACT statistics use both, as Calculate16BitInF32()
-// does.
-HWY_INLINE void SplitGiven(M fit, bool fast, V variance, StatisticsLanes* lanes) {
+// The same where elements are calculated in f32, for the lanes that `fit`: the second part of a mean that is near to 0
+// is left out, as CentreNarrow() does.
+HWY_INLINE void SplitGiven(M fit, V variance, StatisticsLanes* lanes) {
   StatisticsLanes split = *lanes;
   split.Split();
   const M near = hn::Le(hn::Mul(lanes->shift, lanes->shift), hn::Mul(Set(kFastGuard), variance));
-  if (fast) split.delta = hn::IfThenZeroElse(near, split.delta);
+  split.delta = hn::IfThenZeroElse(near, split.delta);
   lanes->delta = hn::IfThenElseZero(fit, split.delta);
   lanes->shift = hn::IfThenElse(fit, split.shift, lanes->shift);
 }
 
 // Fills `groups`. Returns whether all of them are calculated in the same type.
-bool FillGiven(const DivisorRule& rule, const GivenNumbers& numbers, Precision precision, bool is_16bit,
-               cpu::GivenGroups* groups) {
-  const bool centred = numbers.mean != nullptr;
-  const bool in_fast = precision == Precision::kFast && centred;
+bool FillGiven(const DivisorRule& rule, const GivenNumbers& numbers, Precision precision, cpu::GivenGroups* groups) {
+  const bool in_fast = precision == Precision::kFast && numbers.mean != nullptr;
   bool all_fit = true, any_fits = false;
   for (int64_t at = 0; at < numbers.n; at += kLanes) {
     const int64_t i = HWY_MIN(at, numbers.n - kLanes);  // the last vector repeats groups of the one before it
@@ -298,14 +295,14 @@ bool FillGiven(const DivisorRule& rule, const GivenNumbers& numbers, Precision p
     const M fit = lanes.FitF32();
     all_fit = all_fit && hn::AllTrue(d, fit);
     any_fits = any_fits || !hn::AllFalse(d, fit);
-    if (centred && (in_fast || is_16bit)) SplitGiven(fit, in_fast, hn::LoadU(d, numbers.variance + i), &lanes);
+    if (in_fast) SplitGiven(fit, hn::LoadU(d, numbers.variance + i), &lanes);
     groups->has_delta = groups->has_delta || !hn::AllTrue(d, hn::Eq(lanes.delta, Zero()));
     hn::StoreU(lanes.shift, d, groups->shift.data() + i);
     hn::StoreU(lanes.delta, d, groups->delta.data() + i);
     hn::StoreU(lanes.inverse, d, groups->inverse.data() + i);
   }
-  groups->in_f32 = (in_fast || is_16bit) && any_fits;
-  return all_fit == any_fits || !(in_fast || is_16bit);
+  groups->in_f32 = in_fast && any_fits;
+  return all_fit == any_fits || !in_fast;
 }
 
 int64_t LanesOfGiven() { return kLanes; }
@@ -349,13 +346,12 @@ FinishedStatistics GivenGroups::At(int64_t group) const {
   return finished;
 }
 
-std::optional<GivenGroups> PrepareGiven(const DivisorRule& rule, const GivenNumbers& numbers, Precision precision,
-                                        bool is_16bit) {
+std::optional<GivenGroups> PrepareGiven(const DivisorRule& rule, const GivenNumbers& numbers, Precision precision) {
   if (numbers.n < HWY_DYNAMIC_DISPATCH(LanesOfGiven)()) return std::nullopt;
   const auto size = static_cast<size_t>(numbers.n);
   GivenGroups groups = {
       .shift = std::vector<double>(size), .delta = std::vector<double>(size), .inverse = std::vector<double>(size)};
-  const bool alike = HWY_DYNAMIC_DISPATCH(FillGiven)(rule, numbers, precision, is_16bit, &groups);
+  const bool alike = HWY_DYNAMIC_DISPATCH(FillGiven)(rule, numbers, precision, &groups);
   return alike ? std::optional(std::move(groups)) : std::nullopt;
 }
 }  // namespace normd::cpu

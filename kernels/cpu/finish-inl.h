@@ -1,5 +1,5 @@
-// The statistics of a vector of narrow groups at once: the arithmetic of FinishNarrow, Calculate16BitInF32 and
-// GivenStatistics (kernels/group_statistics.h), lane by lane and with the same bits. A scalar division or root takes as
+// The statistics of a vector of narrow groups at once: the arithmetic of FinishNarrow and GivenStatistics
+// (kernels/group_statistics.h), lane by lane and with the same bits. A scalar division or root takes as
 // long as one of all lanes.
 // In the path: between the sums and the apply pass; included by row_blocks.cc, channels.cc and columns.cc. Highway
 // recompiles this file for each instruction set, hence the per-target include guard. No state.
@@ -48,13 +48,7 @@ struct StatisticsLanes {
     const M in_range = hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60)));
     return hn::And(hn::Le(hn::Abs(shift), Set(0x1p+100)), hn::Or(hn::Eq(inverse, Zero()), in_range));
   }
-  // Folds() of each lane.
-  HWY_INLINE M Folds() const {
-    const M is_f32 = hn::Eq(Promote(ToF32(shift), double()), shift);
-    const M near = hn::Le(hn::Abs(hn::Mul(shift, inverse)), Set(8));
-    return hn::And(hn::And(hn::Eq(delta, Zero()), near), hn::Not(is_f32));
-  }
-  // Splits each mean into two floats, as Calculate16BitInF32() does.
+  // Splits each mean into two floats, the second of which is the rest of the first.
   HWY_INLINE void Split() {
     const V centre = Promote(ToF32(hn::Add(shift, delta)), double());
     delta = hn::Add(hn::Sub(shift, centre), delta);
@@ -98,12 +92,10 @@ HWY_INLINE void CentreLanes(V variance, V shift, V delta, FinishedLanes* lanes) 
   lanes->statistics.delta = hn::IfThenZeroElse(lanes->near, delta);
 }
 
-// The statistics of groups of `n` elements of T, summed in lanes of Real. kMeanSquare stands for kSumSquares, too:
+// The statistics of groups of `n` elements, summed in lanes of Real. kMeanSquare stands for kSumSquares, too:
 // `statistic` says which of the two it is.
-template <Statistic kStatistic, typename Real, typename T>
-HWY_INLINE FinishedLanes FinishLanes(T /*tag*/, Statistic statistic, const DivisorRule& rule, V n,
-                                     const SumLanes& sums) {
-  constexpr bool kIs16BitExact = std::is_same_v<Real, double> && !std::is_same_v<T, F32>;
+template <Statistic kStatistic, typename Real>
+HWY_INLINE FinishedLanes FinishLanes(Statistic statistic, const DivisorRule& rule, V n, const SumLanes& sums) {
   constexpr bool kIsRoot = kStatistic == Statistic::kAbsSum;
   FinishedLanes lanes;
   StatisticsLanes& statistics = lanes.statistics;
@@ -124,10 +116,6 @@ HWY_INLINE FinishedLanes FinishLanes(T /*tag*/, Statistic statistic, const Divis
     lanes.settled = SumsSuffice<Real>(sums.second, Zero(), lanes.m2);
   }
   lanes.settled = hn::And(lanes.settled, statistics.FitF32());
-  if constexpr (kIs16BitExact) {
-    lanes.settled = hn::And(lanes.settled, hn::Le(lanes.m2, Set(0x1p+240)));
-    if constexpr (kStatistic == Statistic::kMeanVariance) statistics.Split();
-  }
   return lanes;
 }
 

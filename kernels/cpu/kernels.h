@@ -144,14 +144,13 @@ struct Parameters {
   }
 };
 
-// The numbers of adjacent columns or positions for y = ((x - shift) - delta) * factor + b, in the type that is
-// calculated in: one array each. Borrows.
-template <typename Real>
+// The numbers of adjacent columns or positions for y = ((x - shift) - delta) * factor + b in f32: one array each.
+// Borrows.
 struct ColumnFactors {
-  const Real* shift = nullptr;
-  const Real* delta = nullptr;
-  const Real* factor = nullptr;  // FactorOf(inverse, w)
-  const Real* bias = nullptr;    // -0 where b is absent
+  const float* shift = nullptr;
+  const float* delta = nullptr;
+  const float* factor = nullptr;  // FactorOf(inverse, w)
+  const float* bias = nullptr;    // -0 where b is absent
 
   // The numbers from `column` on.
   ColumnFactors At(int64_t column) const {
@@ -176,33 +175,29 @@ struct ApplySpan {
   int64_t prefetch = 0;
 
   bool statistics_per_column = false;
-  // For narrow elements, with parameters per position or none. REQUIRES: parameters are given, or in_f32; no `stream`,
-  // no `prefetch`, AFFINE_THEN_CAST.
+  // For narrow elements. REQUIRES: no `stream`, no `prefetch`, AFFINE_THEN_CAST.
   bool statistics_per_position = false;
   const GroupStatistics* statistics = nullptr;          // one, unless per column or position
   const ColumnStatistics* column_statistics = nullptr;  // or positions
-  // REQUIRES: for narrow elements with statistics per column or position, the factors of the type that is calculated in
-  // are given. PowerNorm, CAST_THEN_AFFINE, and parameters per position with statistics per column need none.
-  ColumnFactors<double> factors;
-  ColumnFactors<float> factors32;
+  // REQUIRES: given for narrow elements with statistics per column or position, but for PowerNorm.
+  ColumnFactors factors;
   // PowerNorm: one per position, `pre_stride` apart. REQUIRES: statistics_per_column.
   const PositionScale* pre = nullptr;
   int64_t pre_stride = 1;
-  bool in_f32 = false;  // calculate narrow elements in f32 instead of f64
   Centring centring = Centring::kTwice;
   bool may_be_nan = true;  // false: y has no NaN, see FinishedStatistics::finite
 
-  // Parameters are one value for each column, one value for each position (adjacent in memory), or one value for all.
+  // Parameters are one value for each column, one value for each position (adjacent in memory) where the statistics
+  // are, or one value for all.
   bool parameters_per_column = false;
-  bool parameters_per_position = false;
   // If not 0: one value for each run of parameter_run columns; `columns` is a multiple of parameter_run.
   int64_t parameter_run = 0;
   Parameters parameters;
   CastOrder cast_order = CastOrder::kAffineThenCast;
 };
 
-// y = ((x * scale - shift) - delta) * inverse * w + b, rounded to y's dtype as the cast order says; narrow elements in
-// one of the ways of kernels/group_statistics.h. y may be x.
+// y = ((x * scale - shift) - delta) * inverse * w + b, rounded to y's dtype as the cast order says: f64 elements in
+// pairs, narrow ones in f32, as FAST is, and those of PowerNorm in f64. y may be x.
 void Apply(const ApplySpan& span);
 
 // ---- Apply, to the nearest value ----
@@ -322,8 +317,7 @@ void ApplyNearestQuickly(const QuickSpan& span);
 
 // ---- Statistics that are given ----
 
-// Given statistics of narrow elements, ready for the apply pass, with the bits that GivenStatistics() and, for 16-bit
-// elements, Calculate16BitInF32() give each group.
+// Given statistics of narrow elements, ready for the apply pass, with the bits that GivenStatistics() gives each group.
 struct GivenGroups {
   std::vector<double> shift, delta, inverse;  // one for each group
   bool has_delta = false;                     // some delta is not 0
@@ -341,8 +335,7 @@ struct GivenNumbers {
 
 // Prepares the groups at once, in a few cycles for each: calls of inference may have more groups than positions. Absent
 // where the groups are not all calculated in the same type, and where they are too few to gain.
-std::optional<GivenGroups> PrepareGiven(const DivisorRule& rule, const GivenNumbers& numbers, Precision precision,
-                                        bool is_16bit);
+std::optional<GivenGroups> PrepareGiven(const DivisorRule& rule, const GivenNumbers& numbers, Precision precision);
 
 // ---- Both passes, adjacent rows ----
 
@@ -354,22 +347,23 @@ struct RowBlock {
   int64_t rows = 0;  // at most kMaxRows
   int64_t n = 0, counted = 0;
   Statistic statistic = Statistic::kMeanVariance;
-  Precision precision = Precision::kExact;
   DivisorRule rule;
   Parameters parameters;
   // One w and b for each element of a row; false: one for all, REQUIRES a statistic without a mean.
   bool per_element = true;
   bool stream = false;  // as in ApplySpan
   int64_t prefetch = 0;
-  bool wants_results = true;  // false: NormaliseRows need not write results
+  bool wants_results = true;  // false: the results need not be written
 
   static constexpr int64_t kMaxRows = 16;
   static constexpr int64_t kMaxChunks = 64;  // chunks of a row
 };
 
-// Runs both passes: writes y, which may be x, and the members mean, m2 and inverse_std of results[row] for each row;
-// the other members are scratch. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
-void NormaliseRows(const RowBlock& block, FinishedStatistics* results);
+// Runs both passes under FAST for the rows that bit r of the result names, r being the row: writes y, which may be x,
+// and the members mean, m2 and inverse_std of results[row]; the other members are scratch. The y of other rows, whose
+// first sums in f32 do not suffice, is not written, and they are left to the caller. REQUIRES: 1 <= counted <=
+// kMaxChunks * order::kRowChunk; parameters that fit f32.
+uint32_t NormaliseRows(const RowBlock& block, FinishedStatistics* results);
 
 // What rounding the rows of a block to the nearest value takes beside the block. Borrows.
 struct NearestRows {
@@ -385,9 +379,8 @@ struct NearestRows {
   void* context = nullptr;
 };
 
-// NormaliseRows() to the nearest value, for the rows that bit r of the result names, r being the row; the y of other
-// rows is not written, and they are left to the caller. y is not x. REQUIRES: counted == n, EXACT, parameters that fit
-// f32, and, for 16-bit elements, parameters that equal f32 and a largest |b| of 2^100.
+// NormaliseRows() to the nearest value, with sums in f64. y is not x. REQUIRES: counted == n, parameters that fit f32,
+// and, for 16-bit elements, parameters that equal f32 and a largest |b| of 2^100.
 uint32_t NormaliseRowsToNearest(const RowBlock& block, const NearestRows& nearest, FinishedStatistics* results);
 
 // ---- Reduce, adjacent channels ----
@@ -402,9 +395,7 @@ struct ChannelBlock {
   int64_t stride = 0;
   Precision precision = Precision::kExact;
   DivisorRule rule;
-  // Of a channel's sums, see SumErrors, where y is rounded to the nearest value: the bounds are written, too, and the
-  // statistics are those of f64 arithmetic for 16-bit elements as well. 0: neither.
-  double additions = 0;
+  double additions = 0;  // of a channel's sums in f64, see SumErrors
 
   static constexpr int64_t kMaxChannels = 64;
   static constexpr int64_t kMaxChunks = 1 << 12;
@@ -424,20 +415,19 @@ struct ChannelBlock {
 struct ChannelStatistics {
   double shift[ChannelBlock::kMaxChannels], delta[ChannelBlock::kMaxChannels], inverse[ChannelBlock::kMaxChannels];
   double mean[ChannelBlock::kMaxChannels], m2[ChannelBlock::kMaxChannels];
-  double beta[ChannelBlock::kMaxChannels], kappa[ChannelBlock::kMaxChannels];  // if `additions` is given
+  double beta[ChannelBlock::kMaxChannels], kappa[ChannelBlock::kMaxChannels];  // the bounds of sums in f64
   bool settled[ChannelBlock::kMaxChannels];
 };
 
-// Sums each channel of a block once. The members of a settled channel have the bits that FinishNarrow and, for 16-bit
-// elements, Calculate16BitInF32 give them, except that a delta of 0 may have either sign; `inverse` is inverse_std,
-// too. The members of other channels mean nothing.
+// Sums each channel of a block once. The members of a settled channel have the bits that FinishNarrow gives them,
+// except that a delta of 0 may have either sign; `inverse` is inverse_std, too. The members of other channels mean
+// nothing.
 void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics);
 
 // The sums of adjacent channels about their shifts: arrays of `channels` numbers.
 struct SummedChannels {
-  DType dtype = DType::kF32;  // of the elements
-  int64_t channels = 0;       // at most ChannelBlock::kMaxChannels
-  int64_t count = 0;          // elements of a channel
+  int64_t channels = 0;  // at most ChannelBlock::kMaxChannels
+  int64_t count = 0;     // elements of a channel
   const double* shift = nullptr;
   const double* first = nullptr;
   const double* second = nullptr;

@@ -93,7 +93,7 @@ void RunGivenNearest(const Run& run) {
   const NormPlan& plan = run.plan;
   const auto n = static_cast<size_t>(plan.keep1);
   std::optional<GivenGroups> given =
-      PrepareGiven(run.rule, {run.job.given_mean, run.job.given_variance, plan.keep1}, Precision::kExact, false);
+      PrepareGiven(run.rule, {run.job.given_mean, run.job.given_variance, plan.keep1}, Precision::kExact);
   if (!given.has_value()) {  // few channels
     given = GivenGroups{.shift = std::vector<double>(n), .delta = {}, .inverse = std::vector<double>(n)};
     for (size_t c = 0; c < n; ++c) {

@@ -74,7 +74,7 @@ HWY_INLINE void FinishRows(const RowBlock& block, const NearestRows& nearest, Bl
   for (int64_t row = 0; row < block.rows; row += kLanes) {
     const auto load = [&](const double* from) HWY_ATTR { return kCentred ? hn::Load(d, from + row) : Zero(); };
     const SumLanes of = {load(sums->shift), load(sums->first), hn::Load(d, sums->second + row)};
-    const FinishedLanes finished = FinishLanes<kStatistic, double>(F32(), block.statistic, block.rule, n, of);
+    const FinishedLanes finished = FinishLanes<kStatistic, double>(block.statistic, block.rule, n, of);
     if (block.wants_results) StoreResults(finished, block.rows - row, results + row);
     M settled = finished.settled;
     if constexpr (kCentred) settled = hn::And(settled, finished.near);

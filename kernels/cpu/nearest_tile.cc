@@ -46,7 +46,7 @@ bool ColumnTile::TakeGivenToNearest() {
   if (!plan_.given_statistics || !IsCentred() || plan_.reduce1 != 1 || !by_factors_ || run_.StoresGroups())
     return false;
   const GivenNumbers numbers = {run_.job.given_mean + first_k1_, run_.job.given_variance + first_k1_, groups_};
-  std::optional<GivenGroups> given = PrepareGiven(run_.rule, numbers, Precision::kExact, false);
+  std::optional<GivenGroups> given = PrepareGiven(run_.rule, numbers, Precision::kExact);
   if (!given.has_value()) return false;
   for (int64_t c = 0; c < groups_; ++c) {
     const auto i = static_cast<size_t>(c);
@@ -131,7 +131,7 @@ void ColumnTile::ApplySpanToNearest(QuickSpan span, bool quickly, GroupRange pos
   const int64_t offset = offset_ + positions.begin * stride_ + columns.begin;
   all.positions = positions.end - positions.begin;
   all.columns = columns.end - columns.begin;
-  all.x = run_.x.At(offset);
+  all.x = run_.X(offset);
   all.y = static_cast<char*>(run_.y) + offset * SizeOf(plan_.dtype);
   quickly ? ApplyNearestQuickly(span) : ApplyNearest(all);
 }
@@ -223,7 +223,7 @@ std::vector<slow_road::SumsAbout> ColumnTile::SumAgain(const std::vector<int64_t
 }
 
 FloatColumns ColumnTile::FloatsAt(int64_t position, int64_t column, int64_t columns) const {
-  const Elements x = run_.x.At(offset_ + position * stride_ + column);
+  const Elements x = run_.X(offset_ + position * stride_ + column);
   return {static_cast<const float*>(x.data), std::min(FloatColumns::kMostPositions, plan_.reduce0 - position), columns,
           stride_};
 }
@@ -257,7 +257,7 @@ void ColumnTile::SumGroupsAgain(GroupRange groups, slow_road::SumsAbout* sums) c
   std::vector<PairSums> part(static_cast<size_t>(columns));
   for (int64_t begin = 0; begin < plan_.reduce0; begin += kSummedAtOnce) {
     ColumnBlock block;
-    block.x = run_.x.At(offset_ + begin * stride_ + column);
+    block.x = run_.X(offset_ + begin * stride_ + column);
     block.positions = std::min(kSummedAtOnce, plan_.reduce0 - begin);
     block.columns = columns;
     block.stride = stride_;

@@ -34,7 +34,6 @@ FinishedStatistics RowGroup::Reduce(bool split) {
   if (run_.to_nearest && run_.StoresGroups()) {
     nearest_->StoreGroup(k1_, result, GroupBound(run_, SumErrorsOf(), result));
   }
-  if (run_.is_16bit() && !run_.to_nearest) Calculate16BitInF32(&result);
   return result;
 }
 
@@ -120,10 +119,12 @@ FinishedStatistics RowGroup::Sum(bool split) {
                       .sums = sums.data(),
                       .split = split};
   if (run_.wide()) return SumWide(all);
-  return FinishNarrowGroup(
-      plan_.statistic, run_.rule, run_.precision(), static_cast<double>(run_.counted),
-      [&](Precision precision) { return FirstShiftOf(precision); },
-      [&](Precision precision, double shift) { return SumsAbout(all, precision, shift, 1); });
+  const Precision precision = run_.precision();
+  const auto finish = [&](double shift) {
+    return run_.Finish(plan_.statistic, SumsAbout(all, precision, shift, 1), run_.counted, shift, 1, precision);
+  };
+  const FinishedStatistics result = finish(FirstShiftOf(precision));
+  return result.shift_too_far ? finish(result.better_shift) : result;
 }
 
 FinishedStatistics RowGroup::SumWide(const Chunks& all) {
@@ -227,10 +228,8 @@ void RowGroup::ApplyPiece(int64_t r0, int64_t r0_end, int64_t begin, int64_t end
   ApplySpan span;
   span.y_dtype = plan_.dtype;
   span.statistics = &group.statistics;
-  span.in_f32 = group.elements_in_f32 && run_.parameters.fit_f32;
   span.centring = CentringOf(plan_.statistic, group.statistics);
-  span.may_be_nan =
-      !group.finite || !run_.parameters.fit_f32 || plan_.statistic_reduce1 != plan_.reduce1 || run_.job.mask != nullptr;
+  span.may_be_nan = !group.finite || plan_.statistic_reduce1 != plan_.reduce1 || run_.job.mask != nullptr;
   span.cast_order = plan_.cast_order;
   span.parameters_per_column = per_element;
   span.stream = run_.stream;

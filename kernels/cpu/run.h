@@ -41,13 +41,14 @@ struct Run {
   Parameters parameters{};  // w and b, in the order of the plan's extents
   DivisorRule rule{};
   // The elements as they were given, in the order of x, and the residual that x contains where it is kept wide: what
-  // the slow road calculates with. Set if to_nearest.
+  // the slow road calculates with.
   Elements given_x{}, given_residual{};
-  // The prepared form of given statistics, if the job wants no mean and no inverse_std and PrepareGiven() returned it.
+  // The prepared form of given statistics in f32, if the job wants no mean and no inverse_std and PrepareGiven()
+  // returned it.
   std::optional<GivenGroups> given{};
-  // The largest finite magnitudes of w and b; of absent ones 1 and 0. Set if to_nearest.
+  // The largest finite magnitudes of w and b; of absent ones 1 and 0.
   double largest_weight = 1, largest_bias = 0;
-  bool to_nearest = false;  // GivesNearest(job)
+  bool to_nearest = false;  // GivesNearest(job), or a job or group that FAST leaves: see beyond_fast.h
   NearestOptions nearest{};
   bool stream = false;    // y is too large for the caches and is written past them
   bool prefetch = false;  // x is too large for the caches of one core and is fetched ahead
@@ -69,9 +70,7 @@ struct Run {
   int64_t first_counted = 0;
 
   // The precision of the sums. f64 elements are calculated in pairs, whatever the plan says.
-  Precision precision() const {
-    return wide() || to_nearest ? Precision::kExact : plan.SumPrecision(job.moments != nullptr);
-  }
+  Precision precision() const { return wide() || to_nearest ? Precision::kExact : plan.precision; }
   // Folds the sums of n parts, `stride` apart, into parts[0] in the fixed order of summation_order.h.
   void Fold(PairSums* parts, int64_t n, int64_t stride) const;
   // The statistics of group k1 of the kept axes, where plan.given_statistics, ready for the apply pass.

@@ -24,7 +24,6 @@ struct ReadyChannels {
   int64_t first = 0;            // the channel of keep1 whose statistics come first
   int64_t count = 0;
   Centring centring = Centring::kOnce;
-  bool in_f32 = false;  // if the parameters fit, too
   bool may_be_nan = true;
 };
 
@@ -37,14 +36,9 @@ class ChannelElements {
     span_.y_dtype = run.plan.dtype;
     span_.columns = span_.stride = run.plan.reduce1;
     span_.statistics_per_position = true;
-    span_.parameters_per_position = !run.parameters.absent();
     span_.centring = channels.centring;
-    span_.in_f32 = channels.in_f32 && run.parameters.fit_f32;
     span_.may_be_nan = channels.may_be_nan;
-    const auto fill = [&](auto& factors) {
-      factors.Fill(statistics_, parameters.weight, parameters.bias, channels.count);
-    };
-    span_.in_f32 ? fill(factors32_) : fill(factors_);
+    factors_.Fill(statistics_, parameters.weight, parameters.bias, channels.count);
   }
 
   // Applies the channels [begin, end) of keep1 in `samples` samples, of which the first begins at index `sample` of the
@@ -60,7 +54,6 @@ class ChannelElements {
     span.positions = end - begin;
     span.column_statistics = &here;
     span.factors = factors_.At(c);
-    span.factors32 = factors32_.At(c);
     span.parameters = run_.parameters.At(begin);
     for (int64_t i = 0; i < samples; ++i, sample += plan.keep1 * plan.reduce1) {
       const int64_t at = sample + begin * plan.reduce1;
@@ -75,8 +68,7 @@ class ChannelElements {
   const int64_t first_;
   ColumnStatistics statistics_;
   ApplySpan span_;
-  FactorColumns<double> factors_;
-  FactorColumns<float> factors32_;
+  FactorColumns factors_;
 };
 
 // A block: the channels [begin, end) of keep1 for one k0.
@@ -94,7 +86,7 @@ class BlockOfChannels {
                     .stride = plan_.keep1 * plan_.reduce1,
                     .precision = run_.precision(),
                     .rule = run_.rule,
-                    .additions = run_.to_nearest ? AdditionsInRows(plan_.reduce0, plan_.reduce1) : 0},
+                    .additions = AdditionsInRows(plan_.reduce0, plan_.reduce1)},
                    &statistics_);
     if (run_.to_nearest) return RunNearest(one);
     std::optional<ChannelElements> elements;
@@ -118,10 +110,8 @@ class BlockOfChannels {
   int64_t FirstSample() const { return k0_ * plan_.reduce0 * plan_.keep1 * plan_.reduce1; }
 
   ReadyChannels Ready() const {
-    ReadyChannels ready = {.first = begin_,
-                           .count = count_,
-                           .in_f32 = run_.is_16bit() || run_.precision() == Precision::kFast,
-                           .may_be_nan = !run_.parameters.fit_f32};  // the statistics of settled channels are finite
+    ReadyChannels ready = {
+        .first = begin_, .count = count_, .may_be_nan = false};  // the statistics of settled channels are finite
     ready.statistics.shift = statistics_.shift;
     ready.statistics.delta_hi = statistics_.delta;
     ready.statistics.inverse_hi = statistics_.inverse;
@@ -185,13 +175,10 @@ int64_t BlockChannels(const NormPlan& plan) {
 
 bool TakesChannels(const Run& run) {
   const NormPlan& plan = run.plan;
-  // Without parameters, elements that are calculated in f64 have a form of their own in each channel.
-  const bool has_factors =
-      run.to_nearest || !run.parameters.absent() || run.is_16bit() || run.precision() == Precision::kFast;
   // Longer segments of f32 wait for memory, and gain more where the next group is fetched ahead.
   const bool gains = run.is_16bit() || plan.reduce1 <= ChannelBlock::kMaxShort;
   return plan.statistic == Statistic::kMeanVariance && !plan.given_statistics && !run.wide() && !run.stream &&
-         std::isfinite(run.nearest.bound_factor) && run.job.mask == nullptr && has_factors &&
+         std::isfinite(run.nearest.bound_factor) && run.job.mask == nullptr &&
          plan.cast_order == CastOrder::kAffineThenCast && plan.affine_index == AffineIndex::kChannel &&
          plan.channels_per_keep1 == 1 && plan.elements > 0 && gains &&
          ChannelBlock::Takes(plan.reduce0, plan.reduce1) && BlockChannels(plan) > 0;
@@ -210,11 +197,9 @@ void RunChannels(const Run& run, int64_t begin, int64_t end, absl::FunctionRef<v
 
 bool TakesGivenChannels(const Run& run) {
   const NormPlan& plan = run.plan;
-  // Without parameters, elements that are calculated in f64 have a form of their own in each channel.
-  const bool has_factors = !run.parameters.absent() || (run.given.has_value() && run.given->in_f32);
   const bool is_ready = run.to_nearest ? plan.given_statistics && !run.wide() && !run.StoresGroups() &&
                                              std::isfinite(run.nearest.bound_factor)
-                                       : run.given.has_value() && has_factors && !run.stream;
+                                       : run.given.has_value() && !run.stream;
   return is_ready && run.y != nullptr && plan.statistic == Statistic::kMeanVariance &&
          plan.cast_order == CastOrder::kAffineThenCast && plan.affine_index == AffineIndex::kChannel &&
          plan.channels_per_keep1 == 1 && !run.SplitsTasks(plan.keep0 * plan.reduce0 * plan.keep1, plan.reduce1);
@@ -224,8 +209,7 @@ void RunGivenChannels(const Run& run) {
   const NormPlan& plan = run.plan;
   if (run.to_nearest) return RunGivenNearest(run);
   const GivenGroups& given = *run.given;
-  ReadyChannels ready = {
-      .count = plan.keep1, .centring = given.has_delta ? Centring::kTwice : Centring::kOnce, .in_f32 = given.in_f32};
+  ReadyChannels ready = {.count = plan.keep1, .centring = given.has_delta ? Centring::kTwice : Centring::kOnce};
   ready.statistics.shift = given.shift.data();
   ready.statistics.delta_hi = given.delta.data();
   ready.statistics.inverse_hi = given.inverse.data();

@@ -94,9 +94,7 @@ class ResidualStream {
       if (!keep_wide) return AddResidualRounded(sum, h);
       AddResidualWide(sum, hi + begin, lo == nullptr ? nullptr : lo + begin);
       if (run.to_nearest && lo != nullptr && MayOverflow(sum)) FindLostParts(sum, hi + begin, lo + begin);
-      if (h == nullptr) return;
-      if (run.to_nearest) return AddResidualRounded(sum, h);
-      ConvertFromF64(hi + begin, n, plan.dtype, h);  // the wide stream, rounded once more
+      if (h != nullptr) AddResidualRounded(sum, h);
     });
     stream_ = keep_wide ? Elements{DType::kF64, hi, lo} : Elements{plan.dtype, rounded, nullptr};
   }
@@ -181,6 +179,15 @@ void RunPermuted(Run& run) {
   run.stream = false;  // y is read back at once
   RunPattern(run);
   if (y != nullptr) Permute(run, y_copy.get(), y, SizeOf(plan.dtype), false);
+}
+
+// True if no group of a FAST job can run in f32: a stream is kept wide, w or b does not fit f32, or they are one for
+// each position down columns, which have no loop in f32.
+bool IsJobBeyondFast(const Run& run) {
+  if (run.plan.precision != Precision::kFast) return false;
+  const bool is_wide = run.job.residual.present() && run.job.residual_rounding == ResidualRounding::kKeepWide;
+  const bool by_position = run.plan.pattern == Pattern::kColumns && run.plan.affine_index == AffineIndex::kElement;
+  return is_wide || !run.parameters.fit_f32 || (by_position && !run.parameters.absent());
 }
 
 // Null for an empty vector, which means absent.
@@ -280,20 +287,6 @@ int64_t Run::Grain(int64_t elements_per_item) const {
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options) {
   const NormPlan& plan = *job.plan;
   const bool is_wide = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
-  const bool has_others = job.y != nullptr || job.inverse_std != nullptr;
-  if (job.moments != nullptr && has_others && !is_wide && plan.SumsMomentsApart()) {
-    Job moments = job;  // before y, which may be x
-    moments.y = moments.h = moments.mean = moments.inverse_std = nullptr;
-    RunJob(moments, pool, grain_elements, options);
-    Job others = job;
-    others.moments = nullptr;
-    if (job.x_buffer != nullptr) {
-      others.x = job.x_buffer;  // which holds x by now
-      others.x_buffer = nullptr;
-      others.x_segments = {};
-    }
-    return RunJob(others, pool, grain_elements, options);
-  }
   Run run{.plan = plan,
           .job = job,
           .pool = pool,
@@ -316,8 +309,8 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
   run.counted = positions.counted;
   run.first_counted = positions.first;
   run.nearest = options.nearest;
-  run.to_nearest = GivesNearest(run.job);
-  if (run.to_nearest && job.parameters != nullptr) {
+  run.to_nearest = GivesNearest(job) || IsJobBeyondFast(run);
+  if (job.parameters != nullptr) {
     run.largest_weight = job.parameters->host().largest_weight;
     run.largest_bias = job.parameters->host().largest_bias;
   }
@@ -347,7 +340,8 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
   }
   if (plan.given_statistics && !run.wide() && !run.to_nearest && job.mean == nullptr && job.inverse_std == nullptr) {
     const GivenNumbers numbers = {job.given_mean, job.given_variance, plan.keep1};
-    run.given = PrepareGiven(run.rule, numbers, run.precision(), run.is_16bit());
+    run.given = PrepareGiven(run.rule, numbers, run.precision());
+    if (run.given.has_value() && !run.given->in_f32) run.given.reset();
   }
   if (job.min != nullptr) StoreExtremes(run);  // before y, which may be x
   if (plan.permutation.empty()) {

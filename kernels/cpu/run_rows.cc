@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
+#include "kernels/cpu/beyond_fast.h"
 #include "kernels/cpu/row_group.h"
 #include "kernels/cpu/run.h"
 #include "kernels/summation_order.h"
@@ -43,7 +44,6 @@ RowBlock BlockOf(const Run& run) {
           .n = plan.reduce1,
           .counted = plan.statistic_reduce1,
           .statistic = plan.statistic,
-          .precision = run.precision(),
           .rule = run.rule,
           .parameters = run.parameters,
           .per_element = plan.affine_index == AffineIndex::kElement,
@@ -52,8 +52,19 @@ RowBlock BlockOf(const Run& run) {
           .wants_results = run.StoresGroups()};
 }
 
-// Runs the groups [begin, end), which are adjacent rows, in blocks. REQUIRES: TakesWholeRows(run).
-void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
+// Runs a group by itself; `split` cuts it into tasks.
+void RunOne(const Run& run, int64_t i, bool split) {
+  RowGroup group(run, i);
+  const FinishedStatistics statistics = group.Reduce(split);
+  if (!IsBeyondFast(run, statistics)) return group.Apply(statistics, split);
+  const int64_t k1 = i % run.plan.keep1;
+  const NearestRun nearest(run, i / run.plan.keep1, {k1, k1 + 1});
+  RowGroup again(nearest.run(), i);
+  again.Apply(again.Reduce(split), split);
+}
+
+// Runs the groups [begin, end), which are adjacent rows, in blocks under FAST. REQUIRES: TakesWholeRows(run).
+void RunFastRows(const Run& run, int64_t begin, int64_t end) {
   RowBlock block = BlockOf(run);
   const int64_t rows = block.rows;
   FinishedStatistics results[RowBlock::kMaxRows];
@@ -62,22 +73,25 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
     block.rows = std::min(rows, end - begin);
     block.x = run.X(offset);
     block.y = static_cast<char*>(run.y) + offset * SizeOf(run.plan.dtype);
-    NormaliseRows(block, results);
-    for (int64_t row = 0; block.wants_results && row < block.rows; ++row) run.StoreGroup(begin + row, results[row]);
+    const uint32_t done = NormaliseRows(block, results);
+    for (int64_t row = 0; row < block.rows; ++row) {
+      if ((done >> row & 1) == 0) {
+        RunOne(run, begin + row, false);
+      } else if (block.wants_results) {
+        run.StoreGroup(begin + row, results[row]);
+      }
+    }
   }
 }
 
 // Runs the groups [begin, end), each on this thread.
 void RunGroups(const Run& run, int64_t begin, int64_t end) {
-  const auto one_of = [](const Run& of, int64_t i) {
-    RowGroup group(of, i);
-    group.Apply(group.Reduce(false), false);
-  };
-  const auto one = [&](int64_t i) { one_of(run, i); };
+  const auto one_of = [](const Run& of, int64_t i) { RunOne(of, i, false); };
+  const auto one = [&](int64_t i) { RunOne(run, i, false); };
   if (run.to_nearest && TakesNearestRows(run)) {
     RunNearestRows(run, BlockOf(run), {begin, end}, one_of);
   } else if (!run.to_nearest && TakesWholeRows(run)) {
-    RunWholeRows(run, begin, end);
+    RunFastRows(run, begin, end);
   } else if (TakesChannels(run)) {
     RunChannels(run, begin, end, one);
   } else {
@@ -185,10 +199,7 @@ void RunRows(const Run& run) {
     });
     return;
   }
-  for (int64_t i = 0; i < groups; ++i) {
-    RowGroup group(run, i);
-    group.Apply(group.Reduce(true), true);
-  }
+  for (int64_t i = 0; i < groups; ++i) RunOne(run, i, true);
 }
 
 }  // namespace normd::cpu

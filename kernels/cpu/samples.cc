@@ -6,10 +6,14 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "kernels/cpu/exact_sums.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/run.h"
+#include "kernels/slow_road/format.h"
+#include "kernels/slow_road/group.h"
 
 namespace normd::cpu {
 namespace {
@@ -110,19 +114,6 @@ class KeptSamples {
   int64_t count_ = 0;
 };
 
-// The plan of the moments of `samples` values of one channel.
-NormPlan PlanOfOne(const NormPlan& plan, int64_t samples) {
-  NormPlan one = plan;
-  one.shape = {samples, 1};
-  one.statistics_shape = {1};
-  one.elements = samples;
-  one.pattern = Pattern::kRows;
-  one.keep0 = one.reduce0 = one.keep1 = 1;
-  one.reduce1 = one.statistic_reduce1 = samples;
-  one.num_channels = 1;
-  return one;
-}
-
 template <typename Sums>
 void AddKept(const Run& run, int64_t channel, Sums* sums) {
   const KeptSamples samples(run, channel);
@@ -130,18 +121,32 @@ void AddKept(const Run& run, int64_t channel, Sums* sums) {
   AddExactly(RowToSum{.dtype = kept.dtype, .data = kept.data, .n = samples.count()}, sums);
 }
 
+// The moments of the samples of one channel that count and are no NaN: the nearest values, or, with an Inf among the
+// samples, what IEEE arithmetic makes of it.
 Moment MomentWithoutNan(const Run& run, int64_t channel) {
-  Moment moment;
-  const KeptSamples samples(run, channel);
-  if (samples.count() == 0) return moment;
-  const NormPlan plan = PlanOfOne(run.plan, samples.count());
-  const Job job = {.plan = &plan, .moments = &moment};
-  Run one{.plan = plan, .job = job, .pool = run.pool, .grain_elements = run.grain_elements};
-  one.x = samples.elements(run.x.dtype);
-  one.rule = run.rule;
-  one.counted = samples.count();
-  RunRows(one);
-  return moment;
+  std::vector<slow_road::Element> kept;
+  double sum_of_infinities = 0;
+  ForEachRun(run.plan, channel, channel + 1, [&](int64_t /*c*/, int64_t first, int64_t n, int64_t position) {
+    for (int64_t i = first; i < first + n; ++i) {
+      double value = 0;
+      ConvertToF64(run.x.At(i), 1, &value);
+      if (!Counts(run, position + i - first) || std::isnan(value)) continue;
+      if (std::isinf(value)) sum_of_infinities += value;
+      slow_road::Element& element = kept.emplace_back();
+      ConvertToF64(run.given_x.At(i), 1, &element.x);
+      if (run.given_residual.data != nullptr) ConvertToF64(run.given_residual.At(i), 1, &element.r);
+    }
+  });
+  if (kept.empty()) return {};
+  const auto count = static_cast<int64_t>(kept.size());
+  if (sum_of_infinities != 0) return {static_cast<double>(count), sum_of_infinities, kNone};
+  const auto read = [&](absl::FunctionRef<void(const slow_road::Element*, int64_t)> take) { take(kept.data(), count); };
+  const slow_road::Formula formula = {.statistic = run.plan.statistic,
+                                      .rule = run.rule,
+                                      .counted = count,
+                                      .scale = run.given_residual.data == nullptr ? 1 : run.job.residual_scale};
+  slow_road::SlowGroup slow(formula, read);
+  return {static_cast<double>(count), slow.NearestMean(slow_road::FormatOf(DType::kF64)), slow.NearestM2()};
 }
 
 }  // namespace

@@ -1,12 +1,8 @@
 #include "tests/accuracy/forms.h"
 
-#include <algorithm>
 #include <cmath>
-#include <memory>
 #include <utility>
 
-#include "kernels/cpu/backend.h"
-#include "tests/accuracy/measure.h"
 #include "tests/kernels/cases.h"
 
 namespace normd::accuracy {
@@ -22,11 +18,6 @@ Values Normals(int64_t n, double scale, double mean, Random& random) {
   Values x(static_cast<size_t>(n));
   for (double& v : x) v = static_cast<float>(mean + scale * random.Normal());
   return x;
-}
-
-double ErrorOf(const Call& call) {
-  const std::unique_ptr<Backend> backend = MakeCpuBackend({.threads = 1});
-  return Measure(*backend, call.c, call.data).ulp;
 }
 
 std::vector<Call> CallsWithMean(double deviations) {
@@ -62,51 +53,6 @@ std::vector<Call> CallsWithFactor(int exponent) {
     }
   }
   return calls;
-}
-
-double Search(const SearchStart& start, int rows) {
-  const Method method = start.method;
-  const int64_t length = start.length;
-  const double mean = start.mean;
-  Random random(static_cast<uint64_t>(length) + static_cast<uint64_t>(mean * 16) + 1);
-  const std::unique_ptr<Backend> backend = MakeCpuBackend({.threads = 1});
-  const auto error_of = [&](const Values& x, const Values& w) {
-    const Call call = cases::Row(cases::Spec(method, 1e-12), DType::kF32, x).Weight(w);
-    return Measure(*backend, call.c, call.data).ulp;
-  };
-  double worst = 0;
-  Values x, w;
-  double best = 0;
-  for (int row = 0, idle = 60; row < rows; ++row) {
-    if (idle >= 60) {
-      x = Normals(length, 3, 3 * mean, random);
-      w = Normals(method == Method::kScaleNorm ? 1 : length, 1, 0, random);
-      best = error_of(x, w);
-      idle = 0;
-    }
-    Values x2 = x, w2 = w;
-    double& one = x2[static_cast<size_t>(random.Below(length))];
-    double& weight = w2[static_cast<size_t>(random.Below(static_cast<int64_t>(w.size())))];
-    switch (random.Below(3)) {
-      case 0:
-        one = static_cast<float>(3 * (mean + random.Normal()));
-        break;
-      case 1:
-        one = static_cast<float>(one * (1 + random.Uniform(-0x1p-12, 0x1p-12)));
-        break;
-      default:
-        weight = static_cast<float>(weight * (1 + random.Uniform(-0x1p-20, 0x1p-20)));
-    }
-    const double error = error_of(x2, w2);
-    idle = error > best ? 0 : idle + 1;
-    if (error > best) {
-      best = error;
-      x = std::move(x2);
-      w = std::move(w2);
-    }
-    worst = std::max(worst, best);
-  }
-  return worst;
 }
 
 }  // namespace normd::accuracy

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "tests/support/judge_nearest.h"
 #include "tests/support/nearest.h"
 
 namespace normd::accuracy {
@@ -48,9 +49,9 @@ void Shares::Add(const Shares& other) {
 }
 
 Shares WronglyRounded(const Case& c, const CaseData& data, const Outputs& got) {
-  const oracle::Spec spec = OracleSpec(c);
-  if (!oracle::HasNearest(spec)) return {};
-  const oracle::NearestResult nearest = oracle::Nearest(spec, OracleInput(c, data));
+  const absl::StatusOr<NormPlan> plan = PlanOf(c);
+  if (!plan.ok() || !HasNearest(c, *plan)) return {};
+  const oracle::NearestResult nearest = oracle::Nearest(OracleSpec(c), OracleInput(c, data));
   const oracle::Type type = OracleType(c.dtype);
   Counter counter(c);
   counter.CountAll(Returned::kY, type, got.y, nearest.y);

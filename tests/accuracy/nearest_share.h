@@ -1,5 +1,5 @@
-// The share of EXACT's results that are wrongly rounded: not the number of their type that is nearest to the formula,
-// as the exact oracle decides it. The accuracy report prints it and nearest_share_test.cc tests it.
+// The share of EXACT's results that are wrongly rounded, which is to be 0: not the number of their type that is nearest
+// to the formula, as the exact oracle decides it. The accuracy report prints it and nearest_share_test.cc tests it.
 #ifndef NORMD_TESTS_ACCURACY_NEAREST_SHARE_H_
 #define NORMD_TESTS_ACCURACY_NEAREST_SHARE_H_
 
@@ -12,13 +12,6 @@
 #include "tests/support/run_case.h"
 
 namespace normd::accuracy {
-
-// Whether a wrongly rounded result is a fault: kernels built for numerics exact-4 promise that there is none.
-#ifdef NORMD_EXACT4
-inline constexpr bool kNearestExpected = true;
-#else
-inline constexpr bool kNearestExpected = false;
-#endif
 
 struct Share {
   int64_t wrong = 0, of = 0;
@@ -39,7 +32,7 @@ struct Shares {
   void Add(const Shares& other);
 };
 
-// Of one case that ran in EXACT. LpNorm of an order that is not decided exactly counts nothing.
+// Of one case that ran in EXACT. LpNorm of an order that is bounded counts nothing.
 Shares WronglyRounded(const Case& c, const CaseData& data, const Outputs& got);
 
 }  // namespace normd::accuracy

@@ -1,4 +1,4 @@
-// What exact-4 promises, over the case list and over the rows that are hardest to round; and the count itself, which
+// What EXACT promises, over the case list and over the rows that are hardest to round; and the count itself, which
 // must see one element that is one number of T away.
 #include "tests/accuracy/nearest_share.h"
 
@@ -15,8 +15,6 @@
 namespace normd::accuracy {
 namespace {
 
-constexpr const char* kWhySkipped = "this build's kernels are exact-3.1, which is within 1 ulp; NORMD_EXACT4 is off";
-
 void ExpectNoneWrong(const Shares& shares, const std::string& name) {
   for (size_t i = 0; i < kReturnedCount; ++i) {
     const Share& share = shares.returned[i];
@@ -32,7 +30,7 @@ TEST(NearestShareTest, SeesOneElementThatIsOneNumberAway) {
   EXPECT_EQ(before[Returned::kY].of, 6 * 67);
   EXPECT_EQ(before[Returned::kMean].of, 6);
   EXPECT_EQ(before[Returned::kMoments].of, 12);
-  EXPECT_EQ(before[Returned::kY].wrong, 0) << "half an ulp is seldom missed";
+  EXPECT_EQ(before[Returned::kY].wrong, 0);
   got.y[0] = static_cast<char>(got.y[0] ^ 1);
   const Shares after = WronglyRounded(c, data, got);
   EXPECT_EQ(after[Returned::kY].wrong, 1);
@@ -40,7 +38,6 @@ TEST(NearestShareTest, SeesOneElementThatIsOneNumberAway) {
 }
 
 TEST(NearestShareTest, EveryResultOfTheCasesIsTheNearest) {
-  if (!kNearestExpected) GTEST_SKIP() << kWhySkipped;
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   Shares shares;
   for (const Case& c : cases::All()) {
@@ -55,7 +52,6 @@ TEST(NearestShareTest, EveryResultOfTheCasesIsTheNearest) {
 }
 
 TEST(NearestShareTest, EveryBoundaryRowIsTheNearest) {
-  if (!kNearestExpected) GTEST_SKIP() << kWhySkipped;
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   for (const BoundaryRow& row : BoundaryRows(1)) {
     const absl::StatusOr<Outputs> got = RunCase(*backend, row.c, row.data);

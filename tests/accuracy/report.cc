@@ -1,10 +1,9 @@
 // Prints the tables of kernels/README.md's section "Accuracy": the greatest error of every method, dtype and precision
 // over the case list and the sweeps; by conditioning; how much of EXACT is wrongly rounded, there and in rows that are
-// hard to round; RMSNorm beside LayerNorm; where the ways of elements meet; a batch's statistics beside the whole
-// group's.
+// hard to round; RMSNorm beside LayerNorm; a batch's statistics beside the whole group's.
 //   accuracy_report [--quick] [--check]
 // --quick: a sixteenth of the cases and a quarter of the sweeps. --check: exit status 1 when a bound does not hold, or
-// a result is wrongly rounded by kernels that promise none.
+// a result of EXACT is wrongly rounded.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -18,7 +17,6 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/methods.h"
-#include "tests/accuracy/forms.h"
 #include "tests/accuracy/measure.h"
 #include "tests/accuracy/nearest_share.h"
 #include "tests/accuracy/sweep.h"
@@ -170,9 +168,9 @@ bool PrintShares(const std::map<Method, ShareRow>& shares) {
   return wrong == 0;
 }
 
-// The first case of every method, dtype and result that is wrongly rounded though the kernels promise that none is.
+// The first case of every method, dtype and result that is wrongly rounded.
 void PrintExamples(const std::map<Method, ShareRow>& shares) {
-  std::printf("wrongly rounded: results of kernels that promise the nearest\n");
+  std::printf("wrongly rounded: results that are to be the nearest values\n");
   for (const auto& [method, row] : shares) {
     for (const Shares& column : row.columns) {
       for (const Share& share : column.returned) {
@@ -229,35 +227,6 @@ void PrintRmsBesideLayer(Backend& backend, int64_t rows) {
   }
 }
 
-// EXACT f32 where one way of calculating elements ends and another begins, and what a search finds. Whether all of it
-// is within the bound.
-bool PrintForms(int search_rows) {
-  double worst = 0;
-  const auto print = [&worst](const std::string& where, double ulp) {
-    std::printf("| %s | %.5f |\n", where.c_str(), ulp);
-    worst = std::max(worst, ulp);
-  };
-  const auto error_of = [](const std::vector<cases::Call>& calls) {
-    double ulp = 0;
-    for (const cases::Call& call : calls) ulp = std::max(ulp, ErrorOf(call));
-    return ulp;
-  };
-  std::printf("\nEXACT f32 where one way of calculating elements ends and another begins:\n\n");
-  std::printf("| rows | greatest error, ulp |\n|---|---|\n");
-  char text[64];
-  for (const double deviations : {0.0, 7.9, 7.99, 8.01, 8.1, 120.0}) {
-    std::snprintf(text, sizeof(text), "mean %g deviations from 0", deviations);
-    print(text, error_of(CallsWithMean(deviations)));
-  }
-  for (const int exponent : {-61, -60, -59, 59, 60, 61}) {
-    print(Concat("RMSNorm, ScaleNorm of elements near 2^", exponent), error_of(CallsWithFactor(exponent)));
-  }
-  double found = 0;
-  for (const SearchStart& start : kSearchStarts) found = std::max(found, Search(start, search_rows));
-  print(Concat("worst of ", std::size(kSearchStarts), " searches of ", search_rows, " rows"), found);
-  return worst <= 1;
-}
-
 // Whether the errors are near 1 / sqrt(batch) and sqrt(2 / (batch - 1)), as those of normal data must be.
 bool PrintBatchStatistics(Backend& backend, int64_t samples) {
   constexpr int64_t kChannels = 64;
@@ -297,7 +266,6 @@ int Main(bool quick, bool check) {
   const bool nearest = PrintShares(tables.shares);
   const bool on_boundaries = PrintBoundaryRows(*backend);
   PrintRmsBesideLayer(*backend, quick ? 4 : 64);
-  const bool forms = PrintForms(quick ? 30 : 3000);
   const bool statistics = PrintBatchStatistics(*backend, quick ? 1024 : 8192);
 
   std::printf("\n");
@@ -307,13 +275,12 @@ int Main(bool quick, bool check) {
     faults += Faults(row);
     for (const Worst& worst : row.columns) elements += worst.elements;
   }
-  if (!forms) std::printf("beyond the bound: where ways of calculating elements meet\n");
   if (!statistics) std::printf("beyond expectation: the statistics of batches\n");
-  const bool wrongly_rounded = kNearestExpected && (!nearest || !on_boundaries);
+  const bool wrongly_rounded = !nearest || !on_boundaries;
   if (wrongly_rounded) PrintExamples(tables.shares);
   std::printf("bounds: %lld elements judged, %d of method and dtype beyond\n", static_cast<long long>(elements),
               faults);
-  return check && (faults > 0 || wrongly_rounded || !forms || !statistics || elements == 0) ? 1 : 0;
+  return check && (faults > 0 || wrongly_rounded || !statistics || elements == 0) ? 1 : 0;
 }
 
 }  // namespace

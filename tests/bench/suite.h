@@ -25,7 +25,6 @@ struct Flags {
   std::string peers;                        // kernels: the Python that has torch; cuda: the file of PyTorch's times
   std::string before;                       // datapath: the program of an earlier build
   std::string max_isa = "auto";             // kernels: the instruction set, as normd --max_isa takes it
-  bool nearest = false;                     // kernels: rows rounded to the nearest value, beside EXACT
   bool list = false, probe = false;         // cuda
   bool more_shapes = false, turns = false;  // cuda
 

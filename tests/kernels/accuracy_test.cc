@@ -1,5 +1,5 @@
-// Every case through MakePlan and the CPU backend, judged by the oracle: y, h, mean, inverse standard deviation,
-// moments.
+// Every case through MakePlan, and those that nearest_rounding_test.cc does not hold to the exact oracle through the
+// CPU backend, judged by the oracle of 113 bits: y, h, mean, inverse standard deviation, moments.
 #include <memory>
 #include <string>
 
@@ -7,6 +7,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/methods.h"
 #include "tests/kernels/agreement.h"
+#include "tests/kernels/case_runs.h"
 #include "tests/kernels/cases.h"
 #include "tests/support/case.h"
 #include "tests/support/compare.h"
@@ -16,6 +17,9 @@
 
 namespace normd {
 namespace {
+
+// The largest case that nearest_rounding_test.cc takes.
+constexpr int64_t kMostOfNearestRounding = 20'000;
 
 class AccuracyTest : public testing::TestWithParam<Method> {};
 
@@ -35,6 +39,7 @@ TEST_P(AccuracyTest, EveryCaseAgreesWithTheOracle) {
     EXPECT_EQ(static_cast<int>(plan->eps_mode),
               static_cast<int>(spec.eps_mode.value_or(oracle::DefaultEpsMode(spec.method))))
         << c.Name();
+    if (IsNearest(c) && plan->elements <= kMostOfNearestRounding) continue;
     const CaseData data = MakeData(c, *plan, TestSeed());
     const absl::StatusOr<Outputs> got = RunCase(*backend, c, data);
     ASSERT_TRUE(got.ok()) << c.Name() << ": " << got.status();

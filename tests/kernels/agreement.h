@@ -24,9 +24,7 @@ inline std::string Disagreement(const Case& c, const NormPlan& plan, const Outpu
   if (wrong.empty()) wrong = oracle::CompareH(name, type, got.h.data(), want);
   // Statistics of nothing are not judged, but their room is there.
   if (wrong.empty() && !want.y.empty()) {
-    oracle::Bound of_statistics = BoundOf(plan, statistics);
-    if (plan.SumsMomentsApart()) of_statistics.ulp = 4;  // 1 / D of f32 sums
-    wrong = oracle::CompareStatistics(name, of_statistics, OracleType(statistics), got.mean.data(),
+    wrong = oracle::CompareStatistics(name, BoundOf(plan, statistics), OracleType(statistics), got.mean.data(),
                                       got.inverse_std.data(), want);
   }
   if (!wrong.empty() || c.options.given_statistics) return wrong;

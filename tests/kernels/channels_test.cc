@@ -60,10 +60,8 @@ FinishedStatistics OneByOne(const cpu::ChannelBlock& block, int64_t c) {
   std::vector<PairSums> sums(static_cast<size_t>(chunks));
   cpu::ReduceRowChunks({Statistic::kMeanVariance, block.precision, shift}, rows, 0, chunks, sums.data());
   order::PairwiseFold(sums.data(), chunks, 1, AddPlain);
-  FinishedStatistics finished = FinishNarrow(Statistic::kMeanVariance, block.rule, sums[0],
-                                             static_cast<double>(block.segments * block.n), shift, block.precision);
-  if (block.x.dtype != DType::kF32) Calculate16BitInF32(&finished);
-  return finished;
+  return FinishNarrow(Statistic::kMeanVariance, block.rule, sums[0], static_cast<double>(block.segments * block.n),
+                      shift, block.precision);
 }
 
 // Compares the settled channels, and returns their number.
@@ -81,7 +79,7 @@ int64_t CheckChannels(const cpu::ChannelBlock& block) {
     const FinishedStatistics want = OneByOne(block, c);
     EXPECT_FALSE(want.shift_too_far || want.out_of_fast_range);
     EXPECT_TRUE(want.finite);
-    EXPECT_EQ(want.elements_in_f32, block.precision == Precision::kFast || block.x.dtype != DType::kF32);
+    EXPECT_EQ(want.elements_in_f32, block.precision == Precision::kFast);
     expect_same_bits(got.mean[c], want.mean);
     expect_same_bits(got.m2[c], want.m2);
     expect_same_bits(got.inverse[c], want.inverse_std);
@@ -136,9 +134,12 @@ TEST_P(ChannelsTest, TheirStatisticsAreThoseOfOneByOne) {
   EXPECT_LT(settled_of_rare, all - all / 8);
 }
 
+// The jobs are FAST: nearest_columns_test.cc compares those of EXACT.
+class FastChannelsTest : public ::testing::TestWithParam<std::tuple<DType, EpsMode>> {};
+
 // Whole jobs, whose blocks have settled channels and others. Where y is streamed, each channel is run by itself.
-TEST_P(ChannelsTest, JobsHaveTheBytesOfOneByOne) {
-  const auto [precision, dtype, mode] = GetParam();
+TEST_P(FastChannelsTest, JobsHaveTheBytesOfOneByOne) {
+  const auto [dtype, mode] = GetParam();
   constexpr int64_t kChannels = 70;  // more than a block
   const std::unique_ptr<Backend> by_one = MakeCpuBackend({.stream_bytes = 0});
   const std::unique_ptr<Backend> inline_blocks = MakeCpuBackend({});
@@ -152,7 +153,7 @@ TEST_P(ChannelsTest, JobsHaveTheBytesOfOneByOne) {
         SetLayout(&spec, Layout::kChannelsFirst);
         cases::Call call(spec, dtype, {segments, kChannels, n}, MakeChannels(segments, kChannels, n, true, &random));
         call.c.options.mode = Mode::kTraining;
-        call.In(precision);
+        call.In(Precision::kFast);
         cases::Values weight;
         for (int64_t c = 0; c < kChannels; ++c) weight.push_back(0.25 * static_cast<double>(c % 9));
         if (has_weight) call.Weight(weight).Bias(weight);
@@ -170,12 +171,12 @@ TEST_P(ChannelsTest, JobsHaveTheBytesOfOneByOne) {
 
 // Channels last: a tile that has a channel which is not settled finishes all of them one by one; a settled channel
 // beside another one is finished together with it.
-TEST_P(ChannelsTest, ColumnsHaveTheBytesOfOneByOne) {
-  const Precision precision = std::get<0>(GetParam());
-  const DType dtype = std::get<1>(GetParam());
+TEST_P(FastChannelsTest, ColumnsHaveTheBytesOfOneByOne) {
+  const auto [type, mode] = GetParam();
+  const DType dtype = type;          // a lambda takes it
   constexpr int64_t kChannels = 70;  // more than are finished at once
   constexpr int64_t kPositions = 45;
-  NormSpec spec = cases::Spec(Method::kBatchNorm, 1e-5, std::get<2>(GetParam()));
+  NormSpec spec = cases::Spec(Method::kBatchNorm, 1e-5, mode);
   SetLayout(&spec, Layout::kChannelsLast);
   Random random(7);
   const cases::Values settled = MakeChannels(1, 1, kPositions, false, &random);
@@ -186,7 +187,7 @@ TEST_P(ChannelsTest, ColumnsHaveTheBytesOfOneByOne) {
     }
     cases::Call call(spec, dtype, {1, kPositions, static_cast<int64_t>(channels.size())}, x);
     call.c.options.mode = Mode::kTraining;
-    call.In(precision);
+    call.In(Precision::kFast);
     return call.Result();
   };
   const auto y_of = [&](const Outputs& outputs, size_t channel, size_t channels) {
@@ -215,6 +216,10 @@ TEST_P(ChannelsTest, ColumnsHaveTheBytesOfOneByOne) {
 INSTANTIATE_TEST_SUITE_P(Ways, ChannelsTest,
                          ::testing::Combine(::testing::Values(Precision::kExact, Precision::kFast),
                                             ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
+                                            ::testing::Values(EpsMode::kInsideSqrt, EpsMode::kAddToRoot,
+                                                              EpsMode::kClampRoot)));
+INSTANTIATE_TEST_SUITE_P(Ways, FastChannelsTest,
+                         ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(EpsMode::kInsideSqrt, EpsMode::kAddToRoot,
                                                               EpsMode::kClampRoot)));
 

@@ -33,13 +33,6 @@ Given MakeGiven(int64_t n, int rare, Random* random) {
   return given;
 }
 
-FinishedStatistics OneByOne(const DivisorRule& rule, const double* mean, double variance, Precision precision,
-                            bool is_16bit) {
-  FinishedStatistics finished = GivenStatistics(rule, mean, variance, false, precision);
-  if (is_16bit) Calculate16BitInF32(&finished);
-  return finished;
-}
-
 void ExpectSameBits(double a, double b) { EXPECT_EQ(std::bit_cast<uint64_t>(a), std::bit_cast<uint64_t>(b)); }
 
 // Calls body() on each instruction set.
@@ -53,21 +46,20 @@ void OnEachTarget(Body body) {
   ForceCpuTargetForTest(0);
 }
 
-// How the test calls it: precision, whether the elements have 16 bits, whether there is a mean, how eps enters.
-class GivenTest : public ::testing::TestWithParam<std::tuple<Precision, bool, bool, EpsMode>> {
+// How the test calls it: precision, whether there is a mean, how eps enters.
+class GivenTest : public ::testing::TestWithParam<std::tuple<Precision, bool, EpsMode>> {
  protected:
   // Returns whether the groups were taken.
   bool Check(const DivisorRule& rule, const Given& given) {
-    const auto& [precision, is_16bit, has_mean, mode] = GetParam();
+    const auto& [precision, has_mean, mode] = GetParam();
     const auto n = static_cast<int64_t>(given.variance.size());
     const double* const mean = has_mean ? given.mean.data() : nullptr;
-    const std::optional<cpu::GivenGroups> groups =
-        cpu::PrepareGiven(rule, {mean, given.variance.data(), n}, precision, is_16bit);
+    const std::optional<cpu::GivenGroups> groups = cpu::PrepareGiven(rule, {mean, given.variance.data(), n}, precision);
     int64_t in_f32 = 0;
     for (int64_t i = 0; i < n; ++i) {
       const double* const one = mean == nullptr ? nullptr : mean + i;
       const FinishedStatistics expected =
-          OneByOne(rule, one, given.variance[static_cast<size_t>(i)], precision, is_16bit);
+          GivenStatistics(rule, one, given.variance[static_cast<size_t>(i)], false, precision);
       in_f32 += expected.elements_in_f32 ? 1 : 0;
       if (!groups.has_value()) continue;
       SCOPED_TRACE(i);
@@ -84,7 +76,7 @@ class GivenTest : public ::testing::TestWithParam<std::tuple<Precision, bool, bo
     EXPECT_TRUE(groups.has_value() || !alike || n < 8);
     return groups.has_value();
   }
-  static DivisorRule Rule(double eps) { return {.eps = eps, .mode = std::get<3>(GetParam())}; }
+  static DivisorRule Rule(double eps) { return {.eps = eps, .mode = std::get<2>(GetParam())}; }
 };
 
 TEST_P(GivenTest, HasTheBitsOfOneByOne) {
@@ -112,10 +104,10 @@ TEST_P(GivenTest, LeavesFewGroupsAlone) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, GivenTest,
-    ::testing::Combine(::testing::Values(Precision::kExact, Precision::kFast), ::testing::Bool(), ::testing::Bool(),
-                       ::testing::Values(EpsMode::kInsideSqrt, EpsMode::kAddToRoot, EpsMode::kClampRoot)));
+INSTANTIATE_TEST_SUITE_P(All, GivenTest,
+                         ::testing::Combine(::testing::Values(Precision::kExact, Precision::kFast), ::testing::Bool(),
+                                            ::testing::Values(EpsMode::kInsideSqrt, EpsMode::kAddToRoot,
+                                                              EpsMode::kClampRoot)));
 
 }  // namespace
 }  // namespace normd

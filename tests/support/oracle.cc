@@ -19,8 +19,6 @@ void AddResidual(const Input& input, std::vector<Wide>& held, std::vector<Wide>&
     const Wide sum = AddToOdd(input.x[i], Wide(input.residual_scale) * input.residual[i]);
     if (!input.keep_wide) {
       held[i] = Round(input.type, sum);
-    } else if (input.type != Type::kF64) {
-      held[i] = Round(Type::kF64, sum);  // wide is f64 for the narrower types
     } else {
       // A sum that is no f64 even when it is rounded is Inf, as any other overflow is.
       held[i] = IsFinite(Round(Type::kF64, sum)) ? sum : Round(Type::kF64, sum);

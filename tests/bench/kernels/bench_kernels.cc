@@ -1,7 +1,6 @@
 // The bench of the kernels; tests/bench/run.sh kernels starts it. Its command line is that of suite.h and
 // --peers=PYTHON, a Python that has torch; --only takes shapes by "REGIME NAME" ("L3 LN f32", "^DRAM RMS") and the
-// parts "threads", "operations" and "roots". --nearest measures elements that are rounded to the nearest value instead:
-// shapes, and the parts "f64", "hardest" and "exact sums".
+// parts "threads", "operations", "roots", "hardest", "f64" and "exact sums".
 // --quick leaves few shapes from DRAM (see workload.h).
 #include <algorithm>
 #include <cstdio>
@@ -23,13 +22,6 @@ absl::Status Measure(const Flags& flags, Report* report) {
     if (workload.regime != Regime::kBetween) bytes = std::max(bytes, workload.Bytes());
   }
   KernelComparison comparison(flags, bytes);
-  if (flags.nearest) {
-    report->Note("instruction set", std::string(ActiveCpuTargetName()));
-    report->Note("rounds", comparison.RoundsText());
-    MeasureNearest(workloads, {.wide = flags.Chosen("f64"), .hardest = flags.Chosen("hardest")}, &comparison, report);
-    if (flags.Chosen("exact sums")) MeasureExactSums(flags, report);
-    return absl::OkStatus();
-  }
   Candidates candidates;
   candidates.push_back(MakeNormd(Precision::kExact));
   candidates.push_back(MakeNormd(Precision::kFast));
@@ -47,6 +39,9 @@ absl::Status Measure(const Flags& flags, Report* report) {
   if (flags.Chosen("threads")) MeasureThreads(&comparison, report);
   if (flags.Chosen("operations")) MeasureOperations(&comparison, report);
   if (flags.Chosen("roots")) MeasureRoots(&comparison, report);
+  if (flags.Chosen("hardest")) MeasureHardElements(&comparison, report);
+  if (flags.Chosen("f64")) MeasureWide(&comparison, report);
+  if (flags.Chosen("exact sums")) MeasureExactSums(flags, report);
   return absl::OkStatus();
 }
 
@@ -56,8 +51,7 @@ absl::Status Measure(const Flags& flags, Report* report) {
 
 int main(int argc, char** argv) {
   normd::TuneAllocator();  // as the server does
-  const std::optional<normd::bench::Flags> flags =
-      normd::bench::ParseFlags(argc, argv, {"--peers", "--max_isa", "--nearest"});
+  const std::optional<normd::bench::Flags> flags = normd::bench::ParseFlags(argc, argv, {"--peers", "--max_isa"});
   if (!flags.has_value()) return 2;
   if (const absl::Status status = normd::LimitCpuTargets(flags->max_isa); !status.ok()) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());

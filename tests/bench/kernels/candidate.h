@@ -49,8 +49,6 @@ using Candidates = std::vector<std::unique_ptr<Candidate>>;
 
 // Submits one job to a CPU backend, as the engine would, and waits.
 std::unique_ptr<Candidate> MakeNormd(Precision precision);
-// The same at EXACT, with y rounded to the nearest value (NearestOptions).
-std::unique_ptr<Candidate> MakeNearest();
 // Copies x to y with vector stores, or with stores that go past the caches.
 std::unique_ptr<Candidate> MakeCopy(bool non_temporal);
 // Null where this was built without oneDNN.

@@ -54,23 +54,20 @@ constexpr size_t kExact = 0, kFast = 1, kCopy = 2, kNonTemporal = 3, kFirstPeer 
 void MeasureShapes(const std::vector<Workload>& workloads, const Candidates& candidates, KernelComparison* comparison,
                    Report* report);
 
-// Elements rounded to the nearest value beside EXACT: those of `workloads`, and the parts.
-struct NearestParts {
-  bool wide = false;     // elements of f64
-  bool hardest = false;  // elements that are hard to round
-};
-void MeasureNearest(const std::vector<Workload>& workloads, const NearestParts& parts, KernelComparison* comparison,
-                    Report* report);
 // Two threads against one where neither waits for DRAM.
 void MeasureThreads(KernelComparison* comparison, Report* report);
 // The time of one operation beside another's on the same bytes; one thread.
 void MeasureOperations(KernelComparison* comparison, Report* report);
 // A reciprocal square root beside a division, in L1.
 void MeasureRoots(KernelComparison* comparison, Report* report);
+// EXACT's elements that are hard to round, beside usual ones; one thread.
+void MeasureHardElements(KernelComparison* comparison, Report* report);
+// EXACT's elements of f64, beside a copy; one thread.
+void MeasureWide(KernelComparison* comparison, Report* report);
 // Exact sums beside plain ones, and what becomes of them.
 void MeasureExactSums(const Flags& flags, Report* report);
 
-// The bytes of x and y that the three before it need.
+// The bytes of x and y that those before it need.
 inline constexpr int64_t kOperationBytes = 32 << 20;
 
 }  // namespace normd::bench

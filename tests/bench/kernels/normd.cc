@@ -12,19 +12,16 @@ namespace {
 
 class Normd final : public Candidate {
  public:
-  Normd(Precision precision, const NearestOptions& nearest) : precision_(precision), nearest_(nearest) {}
+  explicit Normd(Precision precision) : precision_(precision) {}
 
-  std::string_view name() const override {
-    if (nearest_.on) return "NEAREST";
-    return precision_ == Precision::kFast ? "FAST" : "EXACT";
-  }
+  std::string_view name() const override { return precision_ == Precision::kFast ? "FAST" : "EXACT"; }
   bool WritesResult() const override { return true; }
 
   bool Prepare(const Workload& workload, const Buffers& buffers, int threads) override {
     if (threads != threads_) {
       // One thread is the caller's: a hop to another costs what a kernel of this size does.
       const int64_t inline_elements = threads == 1 ? int64_t{1} << 40 : CpuBackendOptions().inline_elements;
-      backend_ = MakeCpuBackend({.threads = threads, .inline_elements = inline_elements, .nearest = nearest_});
+      backend_ = MakeCpuBackend({.threads = threads, .inline_elements = inline_elements});
       threads_ = threads;
     }
     plan_ = OrDie(MakePlan(workload.Spec(), workload.dtype, workload.ShapeOf(), workload.Options(precision_)));
@@ -73,7 +70,6 @@ class Normd final : public Candidate {
   }
 
   const Precision precision_;
-  const NearestOptions nearest_;
   int threads_ = 0;
   std::unique_ptr<Backend> backend_;
   NormPlan plan_;
@@ -86,10 +82,6 @@ class Normd final : public Candidate {
 
 }  // namespace
 
-std::unique_ptr<Candidate> MakeNormd(Precision precision) {
-  return std::make_unique<Normd>(precision, NearestOptions());
-}
-
-std::unique_ptr<Candidate> MakeNearest() { return std::make_unique<Normd>(Precision::kExact, NearestOptions{}); }
+std::unique_ptr<Candidate> MakeNormd(Precision precision) { return std::make_unique<Normd>(precision); }
 
 }  // namespace normd::bench

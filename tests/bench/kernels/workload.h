@@ -27,7 +27,7 @@ inline constexpr int64_t kMinL3Bytes = 1 << 20, kMaxL3Bytes = 24 << 20;
 inline constexpr int64_t kGroups = 32;      // of GroupNorm
 inline constexpr double kPartial = 0.0625;  // p of pRMSNorm
 
-// What x holds. The others than kNormal are rows that rounding to the nearest value has trouble with.
+// What x holds. The others than kNormal are hard to round to the nearest value.
 enum class Fill : uint8_t {
   kNormal,    // 3 N + 1
   kConstant,  // 0.75 throughout

@@ -1,5 +1,4 @@
-// exact-4 in the making: elements rounded to the nearest value, beside EXACT.
-#include <optional>
+// What EXACT takes for elements that are hard to round to the nearest value, and for those of f64.
 #include <string>
 #include <vector>
 
@@ -53,41 +52,37 @@ std::vector<Workload> WideElements() {
   return list;
 }
 
-// The row of a workload, on one thread.
-void AddRow(const Workload& workload, const Candidates& candidates, KernelComparison* comparison, Report* report) {
-  std::vector<double> nanoseconds;  // an element
-  for (const Timing& timing : comparison->Run(workload, 1, candidates)) {
-    nanoseconds.push_back(timing->seconds * 1e9 / static_cast<double>(workload.Elements()));
-  }
-  std::string name = workload.FullName();
-  if (workload.fill != Fill::kNormal) name = Concat(name, " ", FillName(workload.fill));
-  if (workload.op == Op::kBatchTraining && workload.keeps_moments) name += " with moments";
-  report->Row(name, {Amount(nanoseconds[0]), Amount(nanoseconds[1]), Ratio(nanoseconds[0] / nanoseconds[1])});
+double Nanoseconds(const Workload& workload, const Timing& timing) {  // an element
+  return timing->seconds * 1e9 / static_cast<double>(workload.Elements());
 }
 
 }  // namespace
 
-void MeasureNearest(const std::vector<Workload>& workloads, const NearestParts& parts, KernelComparison* comparison,
-                    Report* report) {
+void MeasureHardElements(KernelComparison* comparison, Report* report) {
   Candidates candidates;
   candidates.push_back(MakeNormd(Precision::kExact));
-  candidates.push_back(MakeNearest());
-  const auto table = [&](const char* what, const std::vector<Workload>& list) {
-    report->Table(Concat("ns an element, one thread: ", what), {"EXACT", "NEAREST", "NEAREST's speed"});
-    for (const Workload& workload : list) AddRow(workload, candidates, comparison, report);
-  };
-  std::vector<Workload> rows, images, moments;
-  for (Workload workload : workloads) {
-    if (workload.regime == Regime::kBetween) continue;
-    if (workload.op == Op::kBatchTraining && workload.regime == Regime::kL2) moments.push_back(workload);
-    workload.keeps_moments = false;
-    (workload.IsRows() ? rows : images).push_back(workload);
+  report->Table("ns an element that is hard to round, EXACT, one thread", {"hard", "usual", "usual/hard"});
+  for (const Workload& hard : HardOnes()) {
+    Workload usual = hard;
+    usual.fill = Fill::kNormal;
+    const double seconds = Nanoseconds(hard, comparison->Run(hard, 1, candidates)[0]);
+    const double of_usual = Nanoseconds(usual, comparison->Run(usual, 1, candidates)[0]);
+    report->Row(Concat(hard.FullName(), " ", FillName(hard.fill)),
+                {Amount(seconds), Amount(of_usual), Ratio(of_usual / seconds)});
   }
-  table("rows", rows);
-  table("columns (nhwc) and channels (nchw), without moments", images);
-  table("with moments", moments);
-  if (parts.wide) table("f64", WideElements());
-  if (parts.hardest) table("the hardest", HardOnes());
+}
+
+void MeasureWide(KernelComparison* comparison, Report* report) {
+  Candidates candidates;
+  candidates.push_back(MakeNormd(Precision::kExact));
+  candidates.push_back(MakeCopy(false));
+  report->Table("ns an element of f64, EXACT, one thread", {"EXACT", "copy", "copy/EXACT"});
+  for (const Workload& workload : WideElements()) {
+    const std::vector<Timing> timings = comparison->Run(workload, 1, candidates);
+    const double exact = Nanoseconds(workload, timings[0]);
+    const double copy = Nanoseconds(workload, timings[1]);
+    report->Row(workload.FullName(), {Amount(exact), Amount(copy), Ratio(copy / exact)});
+  }
 }
 
 }  // namespace normd::bench
