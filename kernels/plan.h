@@ -136,7 +136,7 @@ int64_t PartialLength(double p, int64_t d, KRounding rounding);
 
 // The versions of the numerics, raised when the bits of any result change. Replies carry the version of their
 // precision; Describe and sessions carry that of EXACT.
-inline constexpr std::string_view kNumerics = "exact-3.1";
+inline constexpr std::string_view kNumerics = "exact-4";
 inline constexpr std::string_view kFastNumerics = "fast-2";
 constexpr std::string_view NumericsOf(Precision precision) {
   return precision == Precision::kFast ? kFastNumerics : kNumerics;
