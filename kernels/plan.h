@@ -55,8 +55,9 @@ struct NormPlan {
   Pattern pattern = Pattern::kRows;
   bool given_statistics = false;
   // kFast: sums and elements may be calculated in f32; y is within 4 ulp of max(|y|, |b|, |w|, |w * n|) with
-  // n = (x - mean) / D, up to a mean 1e6 standard deviations away from 0. kExact is used where it was asked for, and
-  // always for f64, PowerNorm, CAST_THEN_AFFINE and LpNorm of other norms than L1 and L2.
+  // n = (x - mean) / D, up to a mean 1e6 standard deviations away from 0. kExact, of which y is the nearest value
+  // (GivesNearest in kernels/nearest.h), is used where it was asked for, and always for f64, PowerNorm,
+  // CAST_THEN_AFFINE and LpNorm of other norms than L1 and L2.
   Precision precision = Precision::kExact;
 
   DType dtype = DType::kF32;  // of x and y

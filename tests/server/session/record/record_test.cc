@@ -157,10 +157,11 @@ TEST(RecordTest, LowPartsThatAreAllZeroAreNotWritten) {
 
 // The version of the numerics is what it was when the session was made; each of them goes on.
 TEST(RecordTest, SessionsOfEveryNumericsGoOn) {
-  for (const std::string numerics : {"exact-1", "exact-2", "exact-3", "exact-3.1", std::string(kNumerics)}) {
+  const std::string_view versions[] = {"exact-1", "exact-2", "exact-3", "exact-3.1", kNumerics};
+  for (const std::string_view numerics : versions) {
     StoredSession stored = Sample(session_test::BatchSpec());
     Session older = *stored.published;
-    older.numerics = numerics;
+    older.numerics = std::string(numerics);
     stored.published = std::make_shared<const Session>(std::move(older));
     absl::StatusOr<StoredSession> read = ParseRecord(SerializeRecord(stored));
     ASSERT_TRUE(read.ok()) << read.status();
