@@ -26,55 +26,124 @@ std::optional<double> NearestWithin(DoublePair value, double error) {
   return low;
 }
 
-// over / under as a pair, which is off by 2^-106 of it if it is at least kLeast.
-DoublePair PairOf(const Dyadic& over, const Dyadic& under) {
-  const double nearest = NearestRatio(over, under);
-  return {nearest, NearestRatio(over - Dyadic(nearest) * under, under)};
+// Splits a number into two of at most 26 bits (Veltkamp). NaN beyond 2^996.
+struct Halves {
+  double upper, lower;
+};
+Halves Split(double value) {
+  const double scaled = value * 0x1.0000002p+27;
+  const double upper = scaled - (scaled - value);
+  return {upper, value - upper};
 }
-
-bool FitsPair(const Dyadic& exact, DoublePair pair) { return exact.sign() == 0 || pair.hi >= kLeast; }
 
 }  // namespace
 
-RoundedStep::RoundedStep(const StepWeight& weight, const Dyadic& divisor)
-    : old_over_((weight.under - weight.over) * divisor),
-      sum_over_(weight.over),
-      under_(weight.under * divisor),
-      of_old_(PairOf(old_over_, under_)),
-      of_sum_(PairOf(sum_over_, under_)),
-      fits_pairs_(FitsPair(old_over_, of_old_) && FitsPair(sum_over_, of_sum_)) {}
-
-// The bound, in kPairUnit: an addition is off by 1 of the magnitudes that it adds, a product by 4, a ratio by less than
-// 1. Each of the n values takes part in at most n additions.
-double RoundedStep::Next(double old, size_t values, absl::FunctionRef<double(size_t)> value) const {
-  DoublePair sum;
-  double magnitude = 0;
-  for (size_t i = 0; i < values; ++i) {
-    sum = Add(sum, {value(i), 0});
-    magnitude += std::abs(value(i));
-  }
-  if (fits_pairs_) {
-    const DoublePair kept = Multiply(of_old_, {old, 0}), added = Multiply(of_sum_, sum);
-    const bool is_zero = (old == 0 || old_over_.sign() == 0) && (magnitude == 0 || sum_over_.sign() == 0);
-    if (is_zero && std::isfinite(old) && std::isfinite(magnitude)) return 0;
-    const auto n = static_cast<double>(values);
-    const double error = (8 * std::abs(kept.hi) + (8 + 2 * n) * magnitude * of_sum_.hi) * kPairUnit;
-    if (const std::optional<double> decided = NearestWithin(Add(kept, added), error)) return *decided;
-  }
-  return Decide(old, values, value);
+RoundedStep::Factor::Factor(const Dyadic& numerator, const Dyadic& denominator)
+    : over(numerator), hi(NearestRatio(numerator, denominator)) {
+  lo = NearestRatio(numerator - Dyadic(hi) * denominator, denominator);
+  const Halves halves = Split(hi);
+  upper = halves.upper;
+  lower = halves.lower;
 }
 
-double RoundedStep::Decide(double old, size_t values, absl::FunctionRef<double(size_t)> value) const {
-  bool is_finite = std::isfinite(old);
-  double in_f64 = 0;
-  for (size_t i = 0; i < values; ++i) {
-    is_finite = is_finite && std::isfinite(value(i));
-    in_f64 += value(i);
+// The low part is then off by 2^-106 of the factor.
+bool RoundedStep::Factor::fits_pairs() const { return over.sign() == 0 || hi >= kLeast; }
+
+// Arrays, and loops without a branch, which compilers make vectors of. The products are Dekker's: without the
+// instruction, std::fma is a call.
+struct RoundedStep::Block {
+  static constexpr size_t kMost = 64;
+
+  size_t size = 0;
+  double bound = 0;  // of the error, as a part of the magnitudes
+  double old[kMost];
+  double sum[kMost], rest[kMost], magnitude[kMost];  // of the instances
+  double low[kMost], high[kMost];
+
+  void Read(absl::Span<const Moment> moments, double Moment::*member, size_t channels) {
+    for (size_t i = 0; i < size; ++i) {
+      sum[i] = moments[i].*member;
+      rest[i] = 0;
+      magnitude[i] = std::abs(sum[i]);
+    }
+    for (size_t first = channels; first < moments.size(); first += channels) {
+      for (size_t i = 0; i < size; ++i) {
+        const double value = moments[first + i].*member;
+        const DoublePair added = TwoSum(sum[i], value);
+        sum[i] = added.hi;
+        rest[i] += added.lo;
+        magnitude[i] += std::abs(value);
+      }
+    }
   }
+};
+
+RoundedStep::RoundedStep(const StepWeight& weight, const Dyadic& divisor)
+    : under_(weight.under * divisor),
+      of_old_((weight.under - weight.over) * divisor, under_),
+      of_sum_(weight.over, under_) {}
+
+// The bound, in kPairUnit of the magnitudes: a product with its rest is off by less than 2, their sum by 1. Of n
+// instances rest i is at most i 2^-53 of the magnitudes, and rounding each of them is off by n^2 / 8 altogether; what
+// is done with their sum is off by less than n.
+void RoundedStep::CalculateInPairs(Block* block) const {
+  const auto product = [](const Factor& factor, double value, double rest, double* low) {
+    const Halves halves = Split(value);
+    const double high = factor.hi * value;
+    const double of_upper = factor.upper * halves.upper - high;
+    const double of_both = of_upper + factor.upper * halves.lower + factor.lower * halves.upper;
+    *low = (of_both + factor.lower * halves.lower) + (factor.lo * value + factor.hi * rest);
+    return high;
+  };
+  for (size_t i = 0; i < block->size; ++i) {
+    double of_kept, of_added;
+    const double kept = product(of_old_, block->old[i], 0, &of_kept);
+    const double added = product(of_sum_, block->sum[i], block->rest[i], &of_added);
+    const DoublePair sum = TwoSum(kept, added);
+    const double rest = sum.lo + (of_kept + of_added);
+    const double magnitude = std::abs(kept) + of_sum_.hi * block->magnitude[i];
+    // Twice: the differences are rounded, too.
+    const double wide = 2 * block->bound * magnitude + kLost;
+    block->low[i] = sum.hi + (rest - wide);
+    block->high[i] = sum.hi + (rest + wide);
+  }
+}
+
+void RoundedStep::Apply(absl::Span<const Moment> moments, double Moment::*member, std::vector<double>* running) const {
+  const size_t channels = running->size();
+  const bool fits_pairs = of_old_.fits_pairs() && of_sum_.fits_pairs();
+  Block block;
+  const auto n = static_cast<double>(moments.size() / channels);
+  block.bound = (8 + n * (2 + n / 4)) * kPairUnit;
+  for (size_t begin = 0; begin < channels; begin += Block::kMost) {
+    double* const values = running->data() + begin;
+    block.size = std::min(Block::kMost, channels - begin);
+    std::copy_n(values, block.size, block.old);
+    block.Read(moments.subspan(begin), member, channels);
+    CalculateInPairs(&block);
+    for (size_t i = 0; i < block.size; ++i) {
+      const double low = block.low[i];
+      const bool is_decided = fits_pairs && low == block.high[i] && std::abs(low) >= kLeast && std::isfinite(low);
+      values[i] = is_decided ? low : Decide(block.old[i], moments.subspan(begin + i), member, channels);
+    }
+  }
+}
+
+double RoundedStep::Decide(double old, absl::Span<const Moment> moments, double Moment::*member,
+                           size_t channels) const {
+  bool is_finite = std::isfinite(old), is_zero = old == 0;
+  double in_f64 = 0;
+  for (size_t i = 0; i < moments.size(); i += channels) {
+    const double value = moments[i].*member;
+    is_finite = is_finite && std::isfinite(value);
+    is_zero = is_zero && value == 0;
+    in_f64 += value;
+  }
+  if (is_zero) return 0;
   if (!is_finite) return of_old_.hi * old + of_sum_.hi * in_f64;
   Dyadic sum;
-  for (size_t i = 0; i < values; ++i) sum = sum + Dyadic(value(i));
-  return NearestRatio(old_over_ * Dyadic(old) + sum_over_ * sum, under_);
+  for (size_t i = 0; i < moments.size(); i += channels) sum = sum + Dyadic(moments[i].*member);
+  return NearestRatio(of_old_.over * Dyadic(old) + of_sum_.over * sum, under_);
 }
 
 namespace {

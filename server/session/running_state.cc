@@ -65,21 +65,15 @@ absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& 
 // BatchNorm has one group a channel, InstanceNorm one for each instance, whose means and variances are averaged.
 void StepMeanVariance(const NormSpec& spec, const Moments& moments, RunningState* state) {
   const StepWeight weight = StepWeight::Of(spec.running(), state->num_batches);
-  const size_t channels = state->mean.size(), instances = moments.size() / channels;
-  const auto step = [&](const RoundedStep& rounded, double Moment::*member, std::vector<double>* values) {
-    for (size_t c = 0; c < channels; ++c) {
-      const auto value = [&](size_t n) { return moments[n * channels + c].*member; };
-      (*values)[c] = rounded.Next((*values)[c], instances, value);
-    }
-  };
+  const size_t instances = moments.size() / state->mean.size();
   const Dyadic over_n = Dyadic::Integer(instances);
-  step(RoundedStep(weight, over_n), &Moment::mean, &state->mean);
+  RoundedStep(weight, over_n).Apply(moments, &Moment::mean, &state->mean);
   // All counts are equal; CheckMoments has checked this. One value of an instance has no variance to learn from.
   const bool unbiased = spec.running().variance == RunningVariance::kUnbiased;
   const double count = moments.front().count;
   if (count == 1 && (unbiased || TraitsOf(spec.method()).steps_by_sample)) return;
   const Dyadic freedom = Dyadic(count) - Dyadic::Integer(unbiased ? 1 : 0);
-  step(RoundedStep(weight, freedom * over_n), &Moment::m2, &state->var);
+  RoundedStep(weight, freedom * over_n).Apply(moments, &Moment::m2, &state->var);
 }
 
 // BatchNorm has one group a channel, InstanceNorm one for each instance.
@@ -107,10 +101,7 @@ StepWeight PowerNormWeight(const PowerNormSpec& spec, uint64_t iters) {
 
 void StepPowerNorm(const PowerNormSpec& spec, const Moments& moments, RunningState* state) {
   const StepWeight weight = PowerNormWeight(spec, state->num_batches);
-  const RoundedStep step(weight, Dyadic(moments.front().count));
-  for (size_t c = 0; c < moments.size(); ++c) {
-    state->phi[c] = step.Next(state->phi[c], 1, [&](size_t /*instance*/) { return moments[c].m2; });
-  }
+  RoundedStep(weight, Dyadic(moments.front().count)).Apply(moments, &Moment::m2, &state->phi);
 }
 
 absl::StatusOr<Reason> StepSamples(const NormSpec& spec, int64_t channels, const Moments& moments,

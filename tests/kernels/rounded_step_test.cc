@@ -24,7 +24,10 @@ struct StepRule {
   uint64_t batches = 0;
 
   StepWeight Weight() const {
-    return StepWeight::Of({.momentum = momentum, .cumulative = batches > 0}, std::max<uint64_t>(1, batches));
+    RunningSpec running;
+    running.momentum = momentum;
+    running.cumulative = batches > 0;
+    return StepWeight::Of(running, std::max<uint64_t>(1, batches));
   }
 };
 
@@ -39,10 +42,19 @@ double WantStep(const StepRule& rule, double old, const std::vector<double>& val
   return NearestQuotient(kept + over * sum, under * whole(divisor));
 }
 
+// A step of one channel whose instances have these values.
+double StepOf(const RoundedStep& step, double old, const std::vector<double>& values) {
+  Moments moments;
+  for (const double value : values) moments.push_back({1, value, 0});
+  std::vector<double> running = {old};
+  step.Apply(moments, &Moment::mean, &running);
+  return running.front();
+}
+
 void ExpectStep(const StepRule& rule, double old, const std::vector<double>& values, uint64_t divisor) {
-  const RoundedStep step(rule.Weight(), Dyadic::Integer(divisor));
-  const double got = step.Next(old, values.size(), [&](size_t i) { return values[i]; });
-  EXPECT_EQ(got, WantStep(rule, old, values, divisor)) << rule.momentum << " or 1/" << rule.batches << ", " << old;
+  EXPECT_EQ(StepOf(RoundedStep(rule.Weight(), Dyadic::Integer(divisor)), old, values),
+            WantStep(rule, old, values, divisor))
+      << rule.momentum << " or 1/" << rule.batches << ", " << old;
 }
 
 constexpr double kMost = std::numeric_limits<double>::max();
@@ -58,7 +70,7 @@ TEST(RoundedStepTest, IsTheNearestOfOrdinaryNumbers) {
     for (int round = 0; round < 2000; ++round) {
       const double spread = std::ldexp(1, static_cast<int>(random.Below(40)) - 20);
       std::vector<double> values;
-      for (int64_t i = round % 5; i >= 0; --i) values.push_back(spread * random.Normal());
+      for (int64_t i = round % 500 == 0 ? 3000 : round % 5; i >= 0; --i) values.push_back(spread * random.Normal());
       ExpectStep(rule, random.Normal(), values, 1 + static_cast<uint64_t>(random.Below(round % 2 == 0 ? 8 : 1 << 30)));
     }
   }
@@ -90,9 +102,34 @@ TEST(RoundedStepTest, TellsMiddlesFromTheirNeighbours) {
   }
 }
 
+// Channels beside each other, those of a block and more, have the values that each has by itself.
+TEST(RoundedStepTest, ChannelsDoNotMixInAnyNumber) {
+  Random random(TestSeed() + 17);
+  const StepRule rule = {0.3};
+  const RoundedStep step(rule.Weight(), Dyadic::Integer(5));
+  for (const size_t channels : {1, 63, 64, 65, 376}) {
+    for (const size_t instances : {1, 3}) {
+      Moments moments;
+      for (size_t i = 0; i < channels * instances; ++i) moments.push_back({1, random.Normal(), random.Normal()});
+      if (channels > 10) moments[7].m2 = kNan;
+      std::vector<double> running(channels, 0.7);
+      step.Apply(moments, &Moment::m2, &running);
+      for (size_t c = 0; c < channels; ++c) {
+        if (c == 7) {
+          EXPECT_TRUE(std::isnan(running[c]));
+          continue;
+        }
+        std::vector<double> values;
+        for (size_t i = 0; i < instances; ++i) values.push_back(moments[i * channels + c].m2);
+        EXPECT_EQ(running[c], WantStep(rule, 0.7, values, 5)) << c;
+      }
+    }
+  }
+}
+
 TEST(RoundedStepTest, WhatIsNotFiniteIsThatOfF64) {
   const RoundedStep half(StepWeight{Dyadic(0.5), Dyadic(1.0)}, Dyadic(2.0));
-  const auto next = [&](double old, double value) { return half.Next(old, 1, [&](size_t /*i*/) { return value; }); };
+  const auto next = [&](double old, double value) { return StepOf(half, old, {value}); };
   EXPECT_EQ(next(kInf, 1), kInf);
   EXPECT_EQ(next(0, -kInf), -kInf);
   EXPECT_TRUE(std::isnan(next(kInf, -kInf)));
