@@ -1,12 +1,14 @@
-// exact-4 in the making: results of EXACT rounded to the nearest value of their type. The options that both backends
-// take, and the host's part of a job that a device runs.
+// Results of EXACT are the nearest values of their type: which jobs that holds for, the options that both backends take
+// for it, and the host's part of a job that a device runs.
 // In the path: kernels/cpu and kernels/cuda read the options; kernels/cuda asks NearestHost for what its kernels leave
 // undecided, so that the slow road has one implementation.
 #ifndef NORMD_KERNELS_NEAREST_H_
 #define NORMD_KERNELS_NEAREST_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/types/span.h"
 #include "kernels/backend.h"
@@ -17,15 +19,25 @@ namespace cpu {
 class WorkerPool;
 }  // namespace cpu
 
-// Tests and the bench alone ask for it; no option of a server does.
+// Counts the elements of y that the kernels left undecided, by what decided them (kernels/slow_road/group.h).
+// Thread-safe.
+struct UndecidedCounts {
+  std::atomic<int64_t> by_pairs = 0, by_integers = 0;
+};
+
+// Of a backend. Tests and the bench alone set the first two; no option of a server does.
 struct NearestOptions {
   // Multiplies every bound of an error. Infinity sends every element along the slow road.
   double bound_factor = 1;
   bool exact_first = false;  // the slow road asks exact integers at once
+  // Null: nothing is counted. Elements of PowerNorm never are. Must outlive the backend.
+  UndecidedCounts* counts = nullptr;
 };
 
-// Whether y of `job` is the nearest value where NearestOptions are on: not under FAST, and not for LpNorm of an order
-// that no integers of fixed size decide (kernels/slow_road/formula.h). REQUIRES: the job's plan, dtypes and residual.
+// Whether the outputs of `plan` are the nearest values: not under FAST, and not for LpNorm of an order that no integers
+// of fixed size decide (kernels/slow_road/formula.h). `kept_wide`: the dtype of a residual under KEEP_WIDE.
+bool GivesNearest(const NormPlan& plan, std::optional<DType> kept_wide);
+// The same of the plan of `job`. REQUIRES: the job's plan, dtypes and residual.
 bool GivesNearest(const Job& job);
 
 // Single results of a job, the rest of which has been written.

@@ -55,8 +55,9 @@ struct NormPlan {
   Pattern pattern = Pattern::kRows;
   bool given_statistics = false;
   // kFast: sums and elements may be calculated in f32; y is within 4 ulp of max(|y|, |b|, |w|, |w * n|) with
-  // n = (x - mean) / D, up to a mean 1e6 standard deviations away from 0. kExact is used where it was asked for, and
-  // always for f64, PowerNorm, CAST_THEN_AFFINE and LpNorm of other norms than L1 and L2.
+  // n = (x - mean) / D, up to a mean 1e6 standard deviations away from 0. kExact, of which y is the nearest value
+  // (GivesNearest in kernels/nearest.h), is used where it was asked for, and always for f64, PowerNorm,
+  // CAST_THEN_AFFINE and LpNorm of other norms than L1 and L2.
   Precision precision = Precision::kExact;
 
   DType dtype = DType::kF32;  // of x and y
@@ -136,7 +137,7 @@ int64_t PartialLength(double p, int64_t d, KRounding rounding);
 
 // The versions of the numerics, raised when the bits of any result change. Replies carry the version of their
 // precision; Describe and sessions carry that of EXACT.
-inline constexpr std::string_view kNumerics = "exact-3.1";
+inline constexpr std::string_view kNumerics = "exact-4";
 inline constexpr std::string_view kFastNumerics = "fast-2";
 constexpr std::string_view NumericsOf(Precision precision) {
   return precision == Precision::kFast ? kFastNumerics : kNumerics;

@@ -346,6 +346,7 @@ void Server::ReadStats(bool scrape) {
   stats.store = sessions_->stats();
   stats.process = ReadProcessStats();
   stats.access = access_->stats();
+  stats.undecided = {backend_.undecided->by_pairs, backend_.undecided->by_integers};
   {
     MutexLock lock(reload_mu_);
     stats.config = reloads_;

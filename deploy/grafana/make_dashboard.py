@@ -80,6 +80,7 @@ ROWS = {
         ("Computations by device", "cps", [(rate("normd_device_jobs_total", "device"), "{{device}}")]),
         ("Fallbacks and dropped work", "cps", [(rate("normd_device_fallbacks_total", "reason"), "fallback: {{reason}}"),
                                                (rate("normd_batch_dropped_total", "reason"), "dropped: {{reason}}")]),
+        ("Elements that kernels left undecided", "cps", [(rate("normd_undecided_elements_total", "rung"), "{{rung}}")]),
         ("Launched together", "short", [(quantile(0.5, "normd_batch_size"), "p50"),
                                         (quantile(0.99, "normd_batch_size"), "p99")]),
     ],

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -89,13 +90,16 @@ class CpuBackend final : public Backend {
 
 }  // namespace
 
-bool GivesNearest(const Job& job) {
-  const NormPlan& plan = *job.plan;
+bool GivesNearest(const NormPlan& plan, std::optional<DType> kept_wide) {
   if (plan.precision != Precision::kExact) return false;
   if (plan.statistic != Statistic::kPowerSum) return true;
+  const bool is_f64 = plan.dtype == DType::kF64 || kept_wide == DType::kF64;
+  return plan.p == std::floor(plan.p) && plan.p <= slow_road::LargestWholeOrder(is_f64, kept_wide.has_value());
+}
+
+bool GivesNearest(const Job& job) {
   const bool keeps = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
-  const bool is_f64 = plan.dtype == DType::kF64 || (keeps && job.residual.dtype == DType::kF64);
-  return plan.p == std::floor(plan.p) && plan.p <= slow_road::LargestWholeOrder(is_f64, keeps);
+  return GivesNearest(*job.plan, keeps ? std::optional(job.residual.dtype) : std::nullopt);
 }
 
 std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options) {

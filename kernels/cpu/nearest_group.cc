@@ -131,6 +131,15 @@ ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
   return elements;
 }
 
+NearestGroups::Group::~Group() {
+  UndecidedCounts* const counts = reader.run->nearest.counts;
+  if (counts == nullptr) return;
+  const slow_road::Rungs& rungs = slow.rungs();
+  const int64_t by_pairs = std::max<int64_t>(0, rungs.pairs - rungs.exact);
+  if (by_pairs > 0) counts->by_pairs.fetch_add(by_pairs, std::memory_order_relaxed);
+  if (rungs.exact > 0) counts->by_integers.fetch_add(rungs.exact, std::memory_order_relaxed);
+}
+
 void NearestGroups::Reader::operator()(absl::FunctionRef<void(const slow_road::Element*, int64_t)> take) const {
   const NormPlan& plan = run->plan;
   const uint8_t* const mask = run->job.mask;

@@ -84,6 +84,9 @@ class NearestGroups {
 
     Group(const slow_road::Formula& formula, const Reader& from, slow_road::SlowGroup::FirstRung first)
         : reader(from), slow(formula, reader, first) {}
+    ~Group();
+    Group(const Group&) = delete;
+    Group& operator=(const Group&) = delete;
   };
 
   std::unique_ptr<Group> MakeGroup(int64_t k1) const;

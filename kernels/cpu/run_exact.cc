@@ -149,4 +149,37 @@ void SumExactly(const Run& run) {
   exact.is_wide() ? SumAll(run, exact.wide().data()) : SumAll(run, exact.narrow().data());
 }
 
+// Groups of a few elements cost less on the slow road, and the sums of many groups would be larger than x.
+bool SumsMomentsExactly(const Job& job) {
+  constexpr int64_t kLeastElements = 64;
+  constexpr int64_t kMostGroups = 1 << 15;
+  const NormPlan& plan = *job.plan;
+  const bool has_squares = plan.statistic == Statistic::kMeanVariance || plan.statistic == Statistic::kMeanSquare ||
+                           plan.statistic == Statistic::kSumSquares;
+  const bool is_plain = plan.power_groups == 0 && !plan.given_statistics && !job.residual.present() &&
+                        (job.x != nullptr || job.x_buffer != nullptr);
+  return job.moments != nullptr && job.exact == nullptr && has_squares && is_plain && GivesNearest(job) &&
+         plan.SetSize() >= kLeastElements && plan.StatisticsGroups() <= kMostGroups &&
+         CountPositions(plan, job.mask).counted > 0;
+}
+
+void RunWithExactMoments(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options) {
+  GroupSums sums;
+  Job moments = job;  // before y, which may be x
+  moments.y = moments.h = moments.mean = moments.inverse_std = nullptr;
+  moments.exact = &sums;
+  RunJob(moments, pool, grain_elements, options);
+  Job rest = job;
+  rest.moments = nullptr;
+  rest.min = rest.max = nullptr;
+  if (job.x_buffer != nullptr) {
+    rest.x = job.x_buffer;  // which holds x by now
+    rest.x_buffer = nullptr;
+    rest.x_segments = {};
+  }
+  if (rest.y != nullptr || rest.mean != nullptr || rest.inverse_std != nullptr) {
+    RunJob(rest, pool, grain_elements, options);
+  }
+}
+
 }  // namespace normd::cpu

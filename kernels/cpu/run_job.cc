@@ -285,6 +285,7 @@ int64_t Run::Grain(int64_t elements_per_item) const {
 }
 
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options) {
+  if (SumsMomentsExactly(job)) return RunWithExactMoments(job, pool, grain_elements, options);
   const NormPlan& plan = *job.plan;
   const bool is_wide = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
   Run run{.plan = plan,

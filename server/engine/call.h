@@ -102,6 +102,7 @@ struct Applied {
   CastOrder cast_order = CastOrder::kAffineThenCast;
   Mode mode = Mode::kInference;
   Precision precision = Precision::kExact;
+  bool is_nearest = true;  // every output is the value of its type that is nearest to the formula's
   Device device = Device::kCpu;
   bool device_fallback = false;  // AUTO chose a device that was lost or full
   std::string kernel;

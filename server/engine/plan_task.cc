@@ -1,6 +1,7 @@
 // CheckTask and PlanTask: check everything that can be wrong with a call, in the order of the request's fields,
 // cheapest first.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "kernels/methods.h"
+#include "kernels/nearest.h"
 #include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/engine/memory_space.h"
@@ -268,13 +270,19 @@ absl::StatusOr<Executed> ChooseDevice(const DeviceScheduler& scheduler, const Ta
 
 // ---- plan and reply
 
+// The dtype of a residual that is kept wide.
+std::optional<DType> KeptWide(const Call& call) {
+  const bool keeps_wide = call.residual.present() && call.residual_rounding == ResidualRounding::kKeepWide;
+  return keeps_wide ? std::optional(call.residual.dtype) : std::nullopt;
+}
+
 absl::Status MakePlans(const Task& task, PreparedCall* prepared) {
   const Call& call = task.call;
   const NormSpec& spec = prepared->spec;
   const bool own_statistics = call.moments_only || call.mode == Mode::kTraining || !spec.HasState();
   // A residual stream that is kept wide is f64, and has no fast arithmetic. Moments that go into a session's state, or
   // are merged elsewhere, are exact.
-  const bool keeps_wide = call.residual.present() && call.residual_rounding == ResidualRounding::kKeepWide;
+  const bool keeps_wide = KeptWide(call).has_value();
   const bool is_state = call.moments_only || (task.session != nullptr && IsTraining(call));
   // Partial moments of one value are valid, so ComputeMoments is planned as inference that computes its statistics.
   const PlanOptions options = {.mode = call.moments_only ? Mode::kInference : call.mode,
@@ -302,6 +310,12 @@ absl::Status CheckChannels(const Task& task) {
                             Concat("the session's ", task.session->num_channels, " channels"));
 }
 
+bool AllPassesGiveNearest(const Task& task) {
+  const std::optional<DType> kept_wide = KeptWide(task.call);
+  if (task.is_two_pass() && !GivesNearest(task.prepared->apply_plan, kept_wide)) return false;
+  return GivesNearest(task.plan(), kept_wide);
+}
+
 Applied MakeApplied(const Task& task, Executed chosen) {
   const NormSpec& spec = task.spec();
   Applied applied;
@@ -311,6 +325,7 @@ Applied MakeApplied(const Task& task, Executed chosen) {
   applied.cast_order = task.plan().cast_order;
   applied.mode = task.call.mode;
   applied.precision = task.plan().precision;
+  applied.is_nearest = AllPassesGiveNearest(task);
   applied.device = chosen.device;
   applied.kernel = std::move(chosen.kernel);
   applied.k = task.plan().k;

@@ -13,6 +13,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
+#include "kernels/exact_sums/rounded_step.h"
 #include "kernels/methods.h"
 #include "server/base/error_reasons.h"
 #include "server/session/sample_statistics.h"
@@ -147,22 +148,33 @@ absl::StatusOr<std::shared_ptr<const GroupSums>> PoolExact(Method method, const 
   return pooled;
 }
 
+// REQUIRES: at least two parts, and CheckLengths returned OK.
+Moments PoolMoments(Method method, const std::vector<MomentsPart>& parts) {
+  Moments pooled;
+  if (TraitsOf(method).steps_by_sample) {
+    for (const MomentsPart& part : parts) pooled.insert(pooled.end(), part.moments.begin(), part.moments.end());
+    return pooled;
+  }
+  Moments of_channel(parts.size());
+  for (size_t c = 0; c < parts.front().moments.size(); ++c) {
+    for (size_t i = 0; i < parts.size(); ++i) of_channel[i] = parts[i].moments[c];
+    pooled.push_back(NearestPool(of_channel));
+  }
+  return pooled;
+}
+
 // REQUIRES: CheckLengths returned OK.
 MomentsPart Pool(Method method, std::vector<MomentsPart> parts, std::shared_ptr<const GroupSums> exact) {
-  const bool is_exact = parts.size() > 1 && exact != nullptr;
+  if (parts.size() == 1) return std::move(parts.front());
+  Moments moments = exact != nullptr ? exact->NearestMoments() : PoolMoments(method, parts);
   MomentsPart pooled = std::move(parts.front());
   pooled.details.exact = std::move(exact);
-  for (size_t i = 1; i < parts.size(); ++i) {
-    const Moments& moments = parts[i].moments;
-    if (TraitsOf(method).steps_by_sample) {
-      pooled.moments.insert(pooled.moments.end(), moments.begin(), moments.end());
-      continue;
-    }
+  for (size_t i = 1; i < parts.size() && !TraitsOf(method).steps_by_sample; ++i) {
     MergeExtremes(parts[i], &pooled);
     AddSamples(parts[i], &pooled);
-    for (size_t c = 0; c < moments.size(); ++c) pooled.moments[c] = Merge(pooled.moments[c], moments[c]);
+    for (size_t c = 0; c < moments.size(); ++c) pooled.moments[c].count += parts[i].moments[c].count;
   }
-  if (is_exact) pooled.moments = pooled.details.exact->NearestMoments();
+  pooled.moments = std::move(moments);
   return pooled;
 }
 

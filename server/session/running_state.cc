@@ -10,6 +10,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/exact_sums/nearest_step.h"
+#include "kernels/exact_sums/rounded_step.h"
 #include "kernels/methods.h"
 #include "server/base/error_reasons.h"
 #include "server/session/sample_statistics.h"
@@ -17,6 +18,8 @@
 namespace normd {
 
 namespace {
+
+using slow_road::Dyadic;
 
 // Whether every moment is one that a batch can have. One pass without branches, because a store waits for it.
 bool AllPossible(const Moments& moments) {
@@ -59,41 +62,18 @@ absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& 
                      absl::StrCat("a multiple of C = ", channels), ServerReason("MOMENTS_OUT_OF_RANGE"));
 }
 
-// The variance of one instance. REQUIRES: m.count > 1.
-double NewVariance(const RunningSpec& running, const Moment& m) {
-  return running.variance == RunningVariance::kUnbiased ? m.UnbiasedVariance() : m.BiasedVariance();
-}
-
-void MixIn(double weight, double value, double* running) { *running = (1 - weight) * *running + weight * value; }
-
-void StepBatchNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
-  const double weight = spec.running().NewWeight(state->num_batches);
-  for (size_t c = 0; c < moments.size(); ++c) MixIn(weight, moments[c].mean, &state->mean[c]);
-  // All counts are equal; CheckMoments has checked this.
+// BatchNorm has one group a channel, InstanceNorm one for each instance, whose means and variances are averaged.
+void StepMeanVariance(const NormSpec& spec, const Moments& moments, RunningState* state) {
+  const StepWeight weight = StepWeight::Of(spec.running(), state->num_batches);
+  const size_t instances = moments.size() / state->mean.size();
+  const Dyadic over_n = Dyadic::Integer(instances);
+  RoundedStep(weight, over_n).Apply(moments, &Moment::mean, &state->mean);
+  // All counts are equal; CheckMoments has checked this. One value of an instance has no variance to learn from.
   const bool unbiased = spec.running().variance == RunningVariance::kUnbiased;
-  const double divisor = moments.front().count - (unbiased ? 1 : 0);
-  if (divisor == 0) return;  // one value has no variance to learn from
-  for (size_t c = 0; c < moments.size(); ++c) MixIn(weight, moments[c].m2 / divisor, &state->var[c]);
-}
-
-// Mixes in the mean over N of the instances' means, and that of their variances.
-void StepInstanceNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
-  const double weight = spec.running().NewWeight(state->num_batches);
-  const size_t channels = state->mean.size();
-  const size_t instances = moments.size() / channels;
-  for (size_t c = 0; c < channels; ++c) {
-    double means = 0;
-    double variances = 0;
-    for (size_t n = 0; n < instances; ++n) {
-      const Moment& m = moments[n * channels + c];
-      means += m.mean;
-      if (m.count > 1) variances += NewVariance(spec.running(), m);
-    }
-    const auto count = static_cast<double>(instances);
-    MixIn(weight, means / count, &state->mean[c]);
-    // One value has no variance to learn from.
-    if (moments[c].count > 1) MixIn(weight, variances / count, &state->var[c]);
-  }
+  const double count = moments.front().count;
+  if (count == 1 && (unbiased || TraitsOf(spec.method()).steps_by_sample)) return;
+  const Dyadic freedom = Dyadic(count) - Dyadic::Integer(unbiased ? 1 : 0);
+  RoundedStep(weight, freedom * over_n).Apply(moments, &Moment::m2, &state->var);
 }
 
 // BatchNorm has one group a channel, InstanceNorm one for each instance.
@@ -110,15 +90,18 @@ void StepExactly(const NormSpec& spec, const GroupSums& exact, RunningState* sta
   }
 }
 
+// With the step's number t, v the mean square and alpha of the old: during warm-up phi becomes
+//   alpha (phi (t - 1) / t + v / t) + (1 - alpha) v = phi (1 - a) + v a  with a = (alpha + (1 - alpha) t) / t.
+StepWeight PowerNormWeight(const PowerNormSpec& spec, uint64_t iters) {
+  const Dyadic alpha(spec.alpha_fwd), of_batch = Dyadic(1.0) - alpha;
+  if (iters >= static_cast<uint64_t>(spec.warmup_iters)) return {of_batch, Dyadic(1.0)};
+  const Dyadic t = Dyadic::Integer(iters);
+  return {alpha + of_batch * t, t};
+}
+
 void StepPowerNorm(const PowerNormSpec& spec, const Moments& moments, RunningState* state) {
-  const auto iters = static_cast<double>(state->num_batches);
-  const bool averages = state->num_batches < static_cast<uint64_t>(spec.warmup_iters);
-  for (size_t c = 0; c < moments.size(); ++c) {
-    const double v = moments[c].BiasedVariance();
-    double& phi = state->phi[c];
-    if (averages) phi = phi * (iters - 1) / iters + v / iters;
-    phi = spec.alpha_fwd * phi + (1 - spec.alpha_fwd) * v;
-  }
+  const StepWeight weight = PowerNormWeight(spec, state->num_batches);
+  RoundedStep(weight, Dyadic(moments.front().count)).Apply(moments, &Moment::m2, &state->phi);
 }
 
 absl::StatusOr<Reason> StepSamples(const NormSpec& spec, int64_t channels, const Moments& moments,
@@ -224,10 +207,8 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
     StepExactly(spec, *details.exact, state);
   } else if (traits.state == StateKind::kQuadraticMean) {
     StepPowerNorm(std::get<PowerNormSpec>(spec.attributes), moments, state);
-  } else if (traits.steps_by_sample) {
-    StepInstanceNorm(spec, moments, state);
   } else {
-    StepBatchNorm(spec, moments, state);
+    StepMeanVariance(spec, moments, state);
   }
   return Reason::kApplied;
 }

@@ -2,8 +2,8 @@
 // this file holds only the numbers; stored_session.h lists the other rules.
 // In the path: CommitStep calls ApplyStep between checking a step and publishing the new state; the engine calls
 // PowerNormDivisor for stateless training. Formulas: BatchNorm as in Ioffe and Szegedy 2015 with PyTorch's momentum,
-// PowerNorm as in Shen et al. 2020 ("PowerNorm", algorithm 1). All in f64, in the order written; a step that comes
-// with exact sums is rounded once instead (kernels/exact_sums/nearest_step.h).
+// PowerNorm as in Shen et al. 2020 ("PowerNorm", algorithm 1). Each running value of a step is rounded once: from the
+// moments as given (kernels/exact_sums/rounded_step.h), or from exact sums (nearest_step.h).
 // Pure functions, safe from any thread.
 #ifndef NORMD_SERVER_SESSION_RUNNING_STATE_H_
 #define NORMD_SERVER_SESSION_RUNNING_STATE_H_

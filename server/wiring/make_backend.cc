@@ -27,9 +27,9 @@ struct Gpu {
   DeviceCost cost;
 };
 
-absl::StatusOr<Gpu> OpenGpu(int device, const GpuFactory& make_gpu, Clock& clock) {
+absl::StatusOr<Gpu> OpenGpu(const CudaBackendOptions& options, const GpuFactory& make_gpu, Clock& clock) {
   Gpu gpu;
-  NORMD_ASSIGN_OR_RETURN(gpu.backend, make_gpu({.device = device}));
+  NORMD_ASSIGN_OR_RETURN(gpu.backend, make_gpu(options));
   NORMD_ASSIGN_OR_RETURN(gpu.cost, MeasureCost(*gpu.backend, clock));
   return gpu;
 }
@@ -74,11 +74,13 @@ int64_t BackendThreads(const Config& config) { return config.threads != 0 ? conf
 
 OpenedBackend OpenBackend(const Config& config, Metrics* metrics, Log* log, Clock* clock, const GpuFactory& make_gpu) {
   OpenedBackend opened;
-  opened.cpu = MakeCpuBackend({.threads = static_cast<int>(BackendThreads(config))});
+  opened.undecided = std::make_unique<UndecidedCounts>();
+  const NearestOptions nearest = {.counts = opened.undecided.get()};
+  opened.cpu = MakeCpuBackend({.threads = static_cast<int>(BackendThreads(config)), .nearest = nearest});
   Verdicts verdicts;
   std::vector<ScheduledDevice> scheduled;
   for (const int number : config.cuda == "off" ? std::vector<int>() : config.CudaDevices()) {
-    absl::StatusOr<Gpu> gpu = OpenGpu(number, make_gpu, *clock);
+    absl::StatusOr<Gpu> gpu = OpenGpu({.device = number, .nearest = nearest}, make_gpu, *clock);
     verdicts[NameOf(number)] = gpu.status();
     if (!gpu.ok()) continue;
     scheduled.push_back(

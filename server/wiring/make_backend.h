@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/backend.h"
+#include "kernels/nearest.h"
 #include "server/base/clock.h"
 #include "server/obs/log.h"
 #include "server/options/config.h"
@@ -25,6 +26,7 @@ namespace normd {
 int64_t BackendThreads(const Config& config);
 
 struct OpenedBackend {
+  std::unique_ptr<UndecidedCounts> undecided;  // of all backends below, which borrow it
   std::unique_ptr<Backend> cpu;
   std::vector<std::unique_ptr<Backend>> gpus;
   std::vector<int> cuda_devices;               // the driver's device number of each of `gpus`

@@ -104,7 +104,7 @@ void Metrics::CountRequest(int method, int norm, absl::StatusCode code) {
 void Metrics::CountRefusal(std::string_view reason) { refusals_.Add(1, IndexIn(reason_.values, reason)); }
 
 void Metrics::SetStats(const Stats& stats) {
-  for (StatMetrics* metrics : {&store_stats_, &listener_stats_, &process_stats_}) metrics->Set(stats);
+  for (StatMetrics* metrics : {&backend_stats_, &store_stats_, &listener_stats_, &process_stats_}) metrics->Set(stats);
   tenant_sessions_.Set(stats.tenants.sessions);
   tenant_session_bytes_.Set(stats.tenants.session_bytes);
   tenant_in_flight_bytes_.Set(stats.tenants.in_flight_bytes);

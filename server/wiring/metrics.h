@@ -187,6 +187,7 @@ class Metrics {
                           "normd_batch_dropped_total",
                           {{"reason", kDropLabelNames}},
                           "Lists not launched: their callers had cancelled, or their deadlines had passed (expired)."};
+  StatMetrics backend_stats_{&set_, BackendStatRows()};
   Counters steps_{&set_,
                   "normd_steps_total",
                   {{"outcome", kStepLabelNames}},

@@ -16,6 +16,14 @@ constexpr StatLabel kStage = {"stage", kWaitStageNames};
 constexpr StatLabel kClosedFor = {"reason", kRefusedForNames};
 constexpr StatLabel kRefusedFor = {"reason", kTransportRefusalNames};
 constexpr StatLabel kResetFor = {"reason", kStreamResetNames};
+constexpr StatLabel kDecidedBy = {"rung", kRungNames};
+
+constexpr StatRow kBackendRows[] = {
+    {"normd_undecided_elements_total", kCounter, kDecidedBy,
+     "Elements whose value lay so near to the middle between two numbers of their type that the kernels did not tell "
+     "which is the nearest, by what told: pairs of f64, or exact integers. Those of PowerNorm are not counted.",
+     [](const Stats& f, size_t rung) { return f.undecided[rung]; }},
+};
 
 constexpr StatRow kStoreRows[] = {
     {"normd_sessions", kGauge, kNone, "Sessions in the store.", [](const Stats& f) { return f.store.sessions; }},
@@ -166,6 +174,7 @@ std::vector<Label> LabelsOf(const StatRow& row) {
 
 }  // namespace
 
+absl::Span<const StatRow> BackendStatRows() { return kBackendRows; }
 absl::Span<const StatRow> StoreStatRows() { return kStoreRows; }
 absl::Span<const StatRow> ListenerStatRows() { return kListenerRows; }
 absl::Span<const StatRow> ProcessStatRows() { return kProcessRows; }

@@ -35,6 +35,10 @@ inline constexpr size_t kWaitStages = 5;
 inline constexpr std::array<std::string_view, kWaitStages> kWaitStageNames = {"reading", "turn", "device",
                                                                               "store_change", "store_read"};
 
+// What decided the elements that kernels left undecided.
+enum class Rung : uint8_t { kPairs, kIntegers };
+inline constexpr std::array<std::string_view, 2> kRungNames = {"pairs", "integers"};
+
 // By tenant; tenants with nothing to count are left out, and the default one has the empty name.
 struct TenantStats {
   std::map<std::string, int64_t> sessions;
@@ -57,7 +61,8 @@ struct Stats {
   QueueStats queues;
   CertificateStats certificates;
   int64_t in_flight_bytes = 0;
-  std::array<WaitStats, kWaitStages> waiting;  // by WaitStage
+  std::array<WaitStats, kWaitStages> waiting;             // by WaitStage
+  std::array<int64_t, kRungNames.size()> undecided = {};  // by Rung
   RegionTable::Stats regions;
   ProcessStats process;
   AccessStats access;
@@ -99,6 +104,7 @@ struct StatRow {
 };
 
 // Every row, in the groups in which the table in server/README.md has them.
+absl::Span<const StatRow> BackendStatRows();
 absl::Span<const StatRow> StoreStatRows();
 absl::Span<const StatRow> ListenerStatRows();  // connections, queues and shared memory
 absl::Span<const StatRow> ProcessStatRows();

@@ -38,11 +38,25 @@ TEST(NormalizeTest, AnswersTheNormalisedTensorAndWhatWasApplied) {
   EXPECT_EQ(applied.cast_order(), v1::CAST_ORDER_AFFINE_THEN_CAST);
   EXPECT_EQ(applied.mode(), v1::MODE_INFERENCE);
   EXPECT_EQ(applied.precision(), v1::PRECISION_EXACT);
+  EXPECT_EQ(applied.rounding(), v1::ROUNDING_NEAREST);
   EXPECT_EQ(applied.device(), v1::DEVICE_CPU);
   EXPECT_EQ(applied.kernel().substr(0, 4), "cpu/");
   EXPECT_EQ(applied.numerics(), kNumerics);
   EXPECT_FALSE(response.has_state());
   EXPECT_FALSE(response.has_timings());
+}
+
+TEST(NormalizeTest, SaysWhichResultsAreBounded) {
+  TestServer server;
+  v1::NormalizeRequest fast = LayerNormRequest();
+  fast.set_precision(v1::PRECISION_FAST);
+  v1::NormalizeRequest odd = LayerNormRequest();
+  odd.mutable_spec()->mutable_lp_norm()->set_p(2.5);
+  for (const v1::NormalizeRequest& request : {fast, odd}) {
+    v1::NormalizeResponse response;
+    ASSERT_TRUE(server.Normalize(request, &response).ok());
+    EXPECT_EQ(response.applied().rounding(), v1::ROUNDING_BOUNDED) << request.spec().DebugString();
+  }
 }
 
 TEST(NormalizeTest, GivesTheBytesOfTheKernelsForEveryMethodAndDtype) {

@@ -198,8 +198,8 @@ class PipesTest(ServerTest):
         report = json.loads(self.check(filtered(["layer-norm", self.path("in.npy"), "-o", self.path("y.npy"), "--json",
                                                  self.at], b"")))
         applied = report["applied"]
-        self.assertEqual((applied["method"], applied["eps_mode"], applied["device"]),
-                         ("layer_norm", "inside_sqrt", "cpu"))
+        self.assertEqual((applied["method"], applied["eps_mode"], applied["device"], applied["rounding"]),
+                         ("layer_norm", "inside_sqrt", "cpu", "nearest"))
         self.assertEqual((applied["session_version"], applied["device_fallback"]), (0, False))
 
     def test_a_session_is_exported_to_standard_output_as_bytes_alone(self):

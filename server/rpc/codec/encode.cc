@@ -21,6 +21,7 @@ void EncodeApplied(const Applied& applied, v1::Applied* message) {
   message->set_cast_order(static_cast<v1::CastOrder>(applied.cast_order));
   message->set_mode(static_cast<v1::Mode>(applied.mode));
   message->set_precision(static_cast<v1::Precision>(applied.precision));
+  message->set_rounding(applied.is_nearest ? v1::ROUNDING_NEAREST : v1::ROUNDING_BOUNDED);
   message->set_device(static_cast<v1::Device>(applied.device));
   message->set_kernel(applied.kernel);
   message->set_device_fallback(applied.device_fallback);

@@ -160,6 +160,7 @@ def test_a_result_has_every_output_that_was_asked_for(client, random):
     np.testing.assert_allclose(result.inv_std, 1 / np.sqrt(wide.var(-1) + 1e-5), rtol=1e-6)
     np.testing.assert_allclose(result.moments.m2, wide.var(-1) * 8, rtol=1e-12)
     assert (result.applied.method, result.applied.precision, result.applied.device) == ("layer_norm", "exact", "cpu")
+    assert result.applied.rounding == "nearest"
     assert result.state is None
 
 

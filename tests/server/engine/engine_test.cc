@@ -2,10 +2,13 @@
 #include "server/engine/engine.h"
 
 #include <cmath>
+#include <optional>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/engine/fixtures.h"
+#include "tests/support/constants.h"
 
 namespace normd {
 namespace {
@@ -45,6 +48,37 @@ TEST_F(EngineTest, ASpecCallReturnsYAndEchoesWhatWasUsed) {
   EXPECT_FALSE(reply->state.has_value());
   EXPECT_FALSE(reply->moments.has_value());
   EXPECT_EQ(reply->rows, 1);
+}
+
+TEST_F(EngineTest, SaysWhetherResultsAreTheNearest) {
+  const auto nearest = [&](const NormSpec& spec, DType dtype, Precision precision, std::optional<DType> kept_wide) {
+    const std::string bytes(4 * sizeof(double), '\0');
+    Call call = CallTo(spec, {dtype, {1, 4}, bytes.data(), 4 * SizeOf(dtype)});
+    call.precision = precision;
+    if (kept_wide.has_value()) {
+      call.residual = {*kept_wide, {1, 4}, bytes.data(), 4 * SizeOf(*kept_wide)};
+      call.residual_rounding = ResidualRounding::kKeepWide;
+    }
+    const absl::StatusOr<CallReply> reply = Run(std::move(call));
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.ok() && reply->applied.is_nearest;
+  };
+  constexpr Precision kExact = Precision::kExact, kFast = Precision::kFast;
+  constexpr DType kF32 = DType::kF32, kF64 = DType::kF64;
+  constexpr std::optional<DType> kNone;
+  const NormSpec layer = LayerSpec({4});
+  EXPECT_TRUE(nearest(layer, kF32, kExact, kNone));
+  EXPECT_FALSE(nearest(layer, kF32, kFast, kNone));
+  EXPECT_TRUE(nearest(layer, kF64, kFast, kNone)) << "f64 has no fast arithmetic";
+  EXPECT_TRUE(nearest(layer, kF32, kFast, kF64)) << "nor has a stream that is kept wide";
+  const auto power = [](double p) { return NormSpec{.attributes = LpNormSpec{.p = p}}; };
+  EXPECT_TRUE(nearest(power(kInf), kF32, kExact, kNone));
+  EXPECT_FALSE(nearest(power(2.5), kF32, kExact, kNone));
+  EXPECT_TRUE(nearest(power(10), kF32, kExact, kNone));
+  EXPECT_FALSE(nearest(power(11), kF32, kExact, kNone));
+  EXPECT_TRUE(nearest(power(5), kF32, kExact, kF32));
+  EXPECT_FALSE(nearest(power(5), kF32, kExact, kF64));
+  EXPECT_FALSE(nearest(power(7), kF64, kExact, kNone));
 }
 
 TEST_F(EngineTest, OutputsComeInTheOrderAskedFor) {

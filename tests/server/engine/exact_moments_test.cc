@@ -135,7 +135,32 @@ TEST_F(ExactMomentsEngineTest, InstancesOfSeveralWorkersAreOneBatch) {
   EXPECT_EQ(State("mixed").var, State("one").var);
 }
 
-TEST_F(ExactMomentsEngineTest, WithoutTheSumsOfOnePartTodaysRuleHolds) {
+// Moments that came rounded are pooled as the numbers that they are.
+TEST_F(ExactMomentsEngineTest, WithoutSumsNoOrderOfThePartsMatters) {
+  Random random(TestSeed() + 2);
+  std::vector<MomentsPart> parts;
+  for (int part = 0; part < 7; ++part) {
+    parts.push_back(
+        {.moments = {{1.0 + part, 1e3 + random.Normal(), 1 / 3.0}, {1.0 + part, random.Normal(), 0.1}}, .details = {}});
+  }
+  const std::pair<std::string, NormSpec> sessions[] = {
+      {"batch", BatchSpec({.momentum = 0.3})}, {"samples", CountingSpec()}, {"power", PowerSpec(10)}};
+  for (const auto& [name, spec] : sessions) {
+    for (int round = 0; round < 20; ++round) {
+      const std::string id = name + "-" + std::to_string(round);
+      CreateSession(id, spec, 2);
+      ASSERT_TRUE(Commit(StepOf(id, parts)).ok());
+      EXPECT_EQ(State(id).mean, State(name + "-0").mean);
+      EXPECT_EQ(State(id).var, State(name + "-0").var);
+      EXPECT_EQ(State(id).phi, State(name + "-0").phi);
+      for (size_t i = parts.size(); i > 1; --i) {
+        std::swap(parts[i - 1], parts[static_cast<size_t>(random.Below(static_cast<int64_t>(i)))]);
+      }
+    }
+  }
+}
+
+TEST_F(ExactMomentsEngineTest, WithoutTheSumsOfOnePartTheMomentsAreTaken) {
   for (const std::string id : {"none", "some", "all"}) CreateSession(id, BatchSpec({.momentum = 1}), 1);
   MomentsPart first = PartOf({{0.1F, 1e9F, 3}}), second = PartOf({{0.7F, -1e9F, 0.3F}});
   ASSERT_TRUE(Commit(StepOf("all", {first, second})).ok());

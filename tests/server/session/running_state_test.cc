@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <random>
 #include <utility>
@@ -9,9 +10,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/errors.h"
+#include "kernels/exact_sums/group_sums.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/support/constants.h"
 #include "tests/support/oracle_state.h"
+#include "tests/support/random.h"
 
 namespace normd {
 namespace {
@@ -86,6 +89,28 @@ TEST(RunningStateTest, ABatchNormStepMixesMeanAndUnbiasedVarianceByATenth) {
   EXPECT_EQ(step.state.num_batches, 1);
   EXPECT_THAT(step.state.mean, ElementsAre(DoubleEq(0.45)));
   EXPECT_THAT(step.state.var, ElementsAre(DoubleEq(0.9 + 0.1 * 35.0 / 3.0)));
+}
+
+// Of batches whose moments are f64 as they are: a step without sums is the step with them.
+TEST(RunningStateTest, AStepIsRoundedOnce) {
+  Random random(TestSeed() + 1);
+  const NormSpec instance = TrackingInstanceNorm({.momentum = 0.3});
+  for (const NormSpec& spec : {BatchSpec({.momentum = 0.3}), BatchSpec({.cumulative = true}), instance}) {
+    RunningState state = InitialState(spec, 1), want = state;
+    for (int step = 0; step < 50; ++step) {
+      GroupSums sums(DType::kF32, spec.method() == Method::kInstanceNorm ? 3 : 1);
+      for (NarrowExactSums& group : sums.narrow()) {
+        for (int i = 0; i < 8; ++i) group.Add(static_cast<double>(random.Below(1 << 10)));
+      }
+      const Moments moments = sums.NearestMoments();
+      SampleDetails details;
+      details.exact = std::make_shared<const GroupSums>(sums);
+      ASSERT_TRUE(ApplyStep(spec, 1, moments, &want, details).ok());
+      ASSERT_TRUE(ApplyStep(spec, 1, moments, &state).ok());
+      EXPECT_EQ(state.mean, want.mean);
+      EXPECT_EQ(state.var, want.var);
+    }
+  }
 }
 
 TEST(RunningStateTest, BiasedVarianceDividesByN) {

@@ -52,6 +52,7 @@ Stats DifferentStats() {
   stats.waiting = {WaitStats{701, absl::Seconds(702)}, WaitStats{703, absl::Seconds(704)},
                    WaitStats{705, absl::Seconds(706)}, WaitStats{707, absl::Seconds(708)},
                    WaitStats{709, absl::Seconds(710)}};
+  stats.undecided = {1001, 1002};
   stats.access.denied = {601, 602, 603, 604, 605, 606};
   stats.access.files = {{{.loads = 611, .failures = 612, .stale = 613}, {.loads = 621, .failures = 622, .stale = 623}}};
   stats.spans = {.exported = 801, .dropped = 802};
@@ -75,7 +76,8 @@ struct Series {
 
 std::vector<Series> AllSeries() {
   std::vector<Series> all;
-  for (const absl::Span<const StatRow> rows : {StoreStatRows(), ListenerStatRows(), ProcessStatRows()}) {
+  for (const absl::Span<const StatRow> rows :
+       {BackendStatRows(), StoreStatRows(), ListenerStatRows(), ProcessStatRows()}) {
     for (const StatRow& row : rows) {
       const std::string name(row.name);
       if (row.label.name.empty()) all.push_back({&row, 0, name});
@@ -146,7 +148,9 @@ TEST(Stats, ARowShowsTheFigureThatItsNameSays) {
   Metrics metrics{MetricsOptions()};
   metrics.SetStats(DifferentStats());
   const std::map<std::string, double> values = Values(metrics.Text());
-  const std::map<std::string, double> expected = {{"normd_sessions", 101},
+  const std::map<std::string, double> expected = {{"normd_undecided_elements_total{rung=\"pairs\"}", 1001},
+                                                  {"normd_undecided_elements_total{rung=\"integers\"}", 1002},
+                                                  {"normd_sessions", 101},
                                                   {"normd_session_bytes", 102},
                                                   {"normd_resident_sessions", 103},
                                                   {"normd_resident_session_bytes", 104},

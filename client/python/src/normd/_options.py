@@ -44,7 +44,7 @@ class CallOptions(TypedDict, total=False):
         there).
     mask: BatchNorm and PowerNorm: booleans or bytes, in the shape of x without the channel axis; where they are False,
         positions are left out of the statistics, but are normalised, too.
-    precision: "exact" (default: within 1 ulp, equal bits on every device) or "fast".
+    precision: "exact" (default: the nearest values, so equal bits everywhere) or "fast".
     device: "auto" (default), "cpu" or "cuda".
     timeout: seconds for this call and its retries, and for all pieces together of an array that goes in pieces; the
         client's deadline, which holds without it, is one for each piece.

@@ -23,6 +23,7 @@ class Applied:
     cast_order: str
     mode: str
     precision: str
+    rounding: str
     device: str
     kernel: str
     numerics: str

@@ -155,6 +155,24 @@ TEST(RecordTest, LowPartsThatAreAllZeroAreNotWritten) {
   EXPECT_EQ(record.mean_low_size(), 2);
 }
 
+// The version of the numerics is what it was when the session was made; each of them goes on.
+TEST(RecordTest, SessionsOfEveryNumericsGoOn) {
+  const std::string_view versions[] = {"exact-1", "exact-2", "exact-3", "exact-3.1", kNumerics};
+  for (const std::string_view numerics : versions) {
+    StoredSession stored = Sample(session_test::BatchSpec());
+    Session older = *stored.published;
+    older.numerics = std::string(numerics);
+    stored.published = std::make_shared<const Session>(std::move(older));
+    absl::StatusOr<StoredSession> read = ParseRecord(SerializeRecord(stored));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->published->numerics, numerics);
+    const StateUpdate step = session_test::Step("sample", session_test::MomentsOf({0.1, 0.7}, 2), StepId{"client", 4});
+    ASSERT_TRUE(CommitStep(step, SessionLimits(), absl::FromUnixNanos(7), &*read).ok());
+    EXPECT_EQ(read->published->numerics, numerics);
+    EXPECT_EQ(read->published->state.num_batches, 4);
+  }
+}
+
 TEST(RecordTest, OnlyWhatOlderServersDoNotKnowHasSchema3) {
   const auto schema = [](const StoredSession& stored) {
     Record record;

@@ -5,8 +5,8 @@
     y = F.layer_norm(x, (768,), weight, bias)          # the default client
     y = F.group_norm(x, 32, client=normd.connect("gpu-host:8001"))
 
-x is a tensor on the CPU of dtype float32, float16, bfloat16 or float64; y has its dtype and shape, within 1 ulp of the
-exact value (4 ulp for float64). Contiguous tensors, and channels_last ones of 4 or 5 dimensions, are not copied on the
+x is a tensor on the CPU of dtype float32, float16, bfloat16 or float64; y has its dtype and shape, and its elements
+are the values of the dtype nearest to the exact ones. Contiguous tensors, and channels_last ones of 4 or 5 dimensions, are not copied on the
 way to the client. Gradients flow to x, weight and bias: PyTorch computes them locally, see `normd.torch`.
 
 All functions raise TypeError or ValueError for tensors that are not served (another dtype, another device), and
