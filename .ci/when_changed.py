@@ -94,7 +94,8 @@ STEPS = {
     # CUDA kernels for every GPU of a release: what nvcc compiles, and the bounds that its reports are held to. An option
     # of `tests`, too.
     "cuda-all": (
-        "kernels/cuda", "kernels/base/host_device.h", "kernels/base/types.h", "kernels/certificate.h",
+        "kernels/cuda", "kernels/base/host_device.h", "kernels/base/types.h", "kernels/bounded_group.h",
+        "kernels/certificate.h",
         "kernels/group_statistics.h", "kernels/pairs.h", "kernels/power_sum.h", "kernels/summation_order.h", "tests/device/check_ptxas.py"),
 }
 

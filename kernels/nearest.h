@@ -40,16 +40,28 @@ bool GivesNearest(const NormPlan& plan, std::optional<DType> kept_wide);
 // The same of the plan of `job`. REQUIRES: the job's plan, dtypes and residual.
 bool GivesNearest(const Job& job);
 
-// Single results of a job, the rest of which has been written.
+// True if the kernels' w is the sum of weight and weight_offset, rounded, and that rounding is no part of a bound.
+bool RoundsWeights(const Job& job);
+
+// One statistics group of a job, in host memory: its elements [reduce0, reduce1] without gaps. `residual` is null where
+// the job has none. Of `y` the elements that are decided are written.
+struct GroupOnHost {
+  int64_t group = 0;
+  const void* x = nullptr;
+  const void* residual = nullptr;
+  void* y = nullptr;
+};
+
+// Single results of a group, the rest of which has been written.
 struct UndecidedResults {
-  absl::Span<const int64_t> elements;  // of y, as indices in the order of memory
-  absl::Span<const int64_t> groups;    // whose `mean` and `inverse_std` are wanted
+  absl::Span<const int64_t> elements;  // indices of GroupOnHost
+  bool statistics = false;             // whether the group's `mean`, `inverse_std` and moments are wanted
 };
 
 // The host's part of jobs that a device runs to the nearest value. Thread-safe.
 //
 //   NearestHost host(options);
-//   host.Decide(job, {.elements = {17, 4096}});  // y[17] and y[4096], from the elements of their groups in job.x
+//   host.Decide(job, {.group = 3, .x = x, .y = y}, {.elements = {17, 4096}});  // y[17] and y[4096], from all of x
 class NearestHost {
  public:
   explicit NearestHost(const NearestOptions& options);
@@ -62,10 +74,11 @@ class NearestHost {
   // Runs `job` as the CPU backend does with these options. REQUIRES: job.on_host(), GivesNearest(job), and x is
   // contiguous.
   void Run(const Job& job);
-  // Writes single results. Elements that are not finite are left alone: IEEE arithmetic has decided them. REQUIRES: as
-  // Run; job.x is not job.y; the groups are finite (GroupBound in kernels/cpu/nearest_group.h); no permutation, no
-  // PowerNorm.
-  void Decide(const Job& job, const UndecidedResults& undecided);
+  // Writes single results of one group: its elements in group.y, its statistics where the job has them. Elements that
+  // are not finite are left alone: IEEE arithmetic has decided them. Takes memory in proportion to the group, and only
+  // for a residual that is rounded first. REQUIRES: GivesNearest(job); group.x is not group.y; the group is finite
+  // (BoundedGroup of kernels/bounded_group.h); no permutation, no PowerNorm. Of the job's tensors none is read.
+  void Decide(const Job& job, const GroupOnHost& group, const UndecidedResults& undecided);
 
  private:
   const NearestOptions options_;

@@ -12,12 +12,6 @@ namespace {
 // The elements that are remembered for later: 128 KiB.
 constexpr size_t kMostAdded = 4096;
 
-// True if the kernels' w is the sum of weight and weight_offset, rounded, and that rounding is no part of a bound.
-bool RoundsWeights(const Run& run) {
-  const bool needs_rest = run.plan.cast_order == CastOrder::kCastThenAffine || run.plan.dtype == DType::kF64;
-  return needs_rest && run.job.parameters != nullptr && !run.job.parameters->host().weight_rest.empty();
-}
-
 // Collects the elements of a group from runs of a few, in the type of the elements, and converts many at once: down a
 // column there is one element in each run.
 class ElementReader {
@@ -75,60 +69,28 @@ class ElementReader {
 
 GroupBound::GroupBound(const Run& run, const SumErrors& sums, const FinishedStatistics& group) {
   const NormPlan& plan = run.plan;
-  const bool centred = plan.statistic == Statistic::kMeanVariance;
-  const auto n = static_cast<double>(run.counted);
-  // With an eps D is not 0, even where 1 / D is above the largest f64. That of a group without elements is NaN, as one
-  // may be that is given and leaves the range of pairs.
-  const bool has_divisor = std::isfinite(group.inverse_std) ||
-                           (run.rule.eps > 0 && (plan.given_statistics || !std::isnan(group.inverse_std)));
-  if (!run.wide()) {
-    is_finite = std::isfinite(group.m2) && std::isfinite(group.mean) && has_divisor;
-    bound = plan.given_statistics ? BoundOfGiven(group)
-            : centred             ? BoundAboutMean(n, sums, group)
-                                  : BoundAboutZero(plan.statistic, sums, group);
-    return;
-  }
-  ElementErrors elements;
+  GroupTraits traits = {.statistic = plan.statistic,
+                        .counted = static_cast<double>(run.counted),
+                        .is_wide = run.wide(),
+                        .is_given = plan.given_statistics,
+                        .has_eps = run.rule.eps > 0,
+                        .all_counted = run.job.mask == nullptr && plan.statistic_reduce1 == plan.reduce1};
   // The largest magnitude is that of the high parts.
   const bool in_pairs = run.x.lo != nullptr && plan.statistic != Statistic::kMaxAbs;
-  if (run.given_residual.data != nullptr) elements.relative = in_pairs ? 2 * kPairUnit : kUnit;
-  // The sums of a group that is not finite are Inf or NaN, and its 1 / D is 0 or NaN.
-  const double inverse = group.statistics.inverse.hi;
-  is_finite = std::isfinite(inverse) && inverse != 0 && std::isfinite(group.statistics.delta.hi);
-  // A deviation that the elements of a residual stream do not show, because they are rounded, is no reason for 0 / 0.
-  const bool shows_none = elements.relative > 0 && std::isfinite(group.m2) && !(group.m2 > 0);
-  if (!plan.given_statistics && shows_none) is_finite = std::isfinite(group.mean);
-  if (plan.given_statistics) is_finite = std::isfinite(group.m2) && std::isfinite(group.mean) && has_divisor;
-  const bool is_equal = sums.is_zero && elements.relative == 0 && (!centred || group.mean == sums.shift);
-  bound = plan.given_statistics                    ? WideBoundOfGiven(centred, elements, group)
-          : is_equal                               ? WideBoundOfEqual(group)
-          : centred                                ? WideBoundAboutMean(n, sums, elements, group)
-          : plan.statistic == Statistic::kPowerSum ? WideBoundOfWholeOrder(sums, elements, group)
-                                                   : WideBoundAboutZero(sums, elements, group);
-  normalises_to_zero = is_equal && run.job.mask == nullptr && plan.statistic_reduce1 == plan.reduce1;
-  // What is lost where x * scale, scale * r or n is so small that its low part is no f64.
-  if (!normalises_to_zero) bound.beta += 0x1p-1070 * (1 + inverse + group.inverse_std);
+  if (run.given_residual.data != nullptr) traits.elements.relative = in_pairs ? 2 * kPairUnit : kUnit;
+  static_cast<BoundedGroup&>(*this) = BoundGroup(traits, sums, group);
 }
 
 ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
   if (!is_finite) return {-1, 0};
-  if (RoundsWeights(run) || std::isinf(run.nearest.bound_factor)) return {};
-  if (run.plan.cast_order == CastOrder::kCastThenAffine) {
-    weight = 1;
-    bias = 0;
-  }
-  const bool in_pairs = run.plan.dtype == DType::kF64;
-  ElementBound elements = run.wide() ? BoundOfWideElements(bound, in_pairs ? kPairUnit : kUnit, weight, bias)
-                                     : BoundOfElements(bound, weight, bias);
-  elements.fixed *= run.nearest.bound_factor;
-  elements.relative *= run.nearest.bound_factor;
-  // Digits of pairs that small are lost.
-  if (in_pairs && !normalises_to_zero) elements.fixed += 0x1p-1000;
-  // Where w is 0 and no b is added, y has the sign of n, which an element near the mean may not show.
+  if (RoundsWeights(run.job)) return {};
+  const ElementTraits traits = {.is_wide = run.wide(),
+                                .is_f64 = run.plan.dtype == DType::kF64,
+                                .is_centred = run.plan.statistic == Statistic::kMeanVariance,
+                                .casts_first = run.plan.cast_order == CastOrder::kCastThenAffine,
+                                .bound_factor = run.nearest.bound_factor};
   const bool keeps_sign = run.parameters.bias == nullptr || (bias == 0 && std::signbit(bias));
-  const bool centred = run.plan.statistic == Statistic::kMeanVariance;
-  if (weight == 0 && keeps_sign && centred && elements.fixed == 0) elements.fixed = 0x1p-1000;
-  return elements;
+  return BoundOfElement(*this, traits, weight, bias, keeps_sign);
 }
 
 NearestGroups::Group::~Group() {

@@ -10,24 +10,21 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "kernels/bounded_group.h"
 #include "kernels/certificate.h"
 #include "kernels/cpu/run.h"
 #include "kernels/slow_road/group.h"
 
 namespace normd::cpu {
 
-// The bound of the normalised elements of a group. `sums` is ignored where the statistics are given. Groups whose sums
-// or whose 1 / D are not finite have the value of IEEE arithmetic, and a bound of which nothing is undecided.
-struct GroupBound {
-  NormalisedBound bound;
-  bool is_finite = false;
-  bool normalises_to_zero = false;  // every element, exactly
-
+// The bound of the normalised elements of a group of a run. `sums` is ignored where the statistics are given.
+struct GroupBound : BoundedGroup {
   GroupBound(const Run& run, const SumErrors& sums, const FinishedStatistics& group);
   GroupBound() = default;
 
   // For elements with this w and b, of which the kernel's bound has what the cast order leaves before it rounds: under
-  // CAST_THEN_AFFINE neither. `weight` and `bias` may be the largest magnitudes of many.
+  // CAST_THEN_AFFINE neither. `weight` and `bias` may be the largest magnitudes of many. Negative where the group is
+  // not finite: nothing is undecided.
   ElementBound Of(const Run& run, double weight, double bias) const;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/kernels.h"
@@ -21,12 +22,63 @@ using cpu::Run;
 
 constexpr int64_t kGrainElements = 32 * 1024;
 
-// The Run of a job, as far as the slow road reads it: the elements as they were given, or as the rounded sum with the
-// residual.
+// A job as if one group were all of it.
+class JobOfGroup {
+ public:
+  JobOfGroup(const Job& job, const GroupOnHost& group) : plan_(*job.plan), job_(job) {
+    const int64_t k1 = group.group % job.plan->keep1;
+    plan_.keep0 = plan_.keep1 = 1;
+    plan_.elements = plan_.reduce0 * plan_.reduce1;
+    plan_.shape = {plan_.reduce0, plan_.reduce1};
+    job_.plan = &plan_;
+    job_.x = group.x;
+    job_.residual.data = group.residual;
+    job_.y = group.y;
+    job_.x_space = job_.residual.space = job_.y_space = {};
+    if (plan_.given_statistics) {
+      if (job_.given_mean != nullptr) job_.given_mean += k1;
+      job_.given_variance += k1;
+    }
+    const int64_t statistics_bytes = group.group * SizeOf(plan_.StatisticsDType());
+    if (job_.mean != nullptr) job_.mean = static_cast<char*>(job_.mean) + statistics_bytes;
+    if (job_.inverse_std != nullptr) job_.inverse_std = static_cast<char*>(job_.inverse_std) + statistics_bytes;
+    if (job_.moments != nullptr) job_.moments += group.group;
+    if (job.parameters != nullptr && plan_.affine_index == AffineIndex::kChannel) TakeParametersOf(k1);
+  }
+  JobOfGroup(const JobOfGroup&) = delete;
+  JobOfGroup& operator=(const JobOfGroup&) = delete;
+
+  const Job& job() const { return job_; }
+
+ private:
+  // The parameters of the channels of k1, as far as the slow road reads them.
+  void TakeParametersOf(int64_t k1) {
+    const HostParameters& all = job_.parameters->host();
+    auto own = std::make_shared<HostParameters>();
+    const int64_t count = (plan_.reduce1 - 1) / plan_.channel_run + 1;
+    const auto take = [&](const std::vector<double>& from, std::vector<double>* to) {
+      if (from.empty()) return;
+      const auto first = from.begin() + k1 * plan_.channels_per_keep1;
+      to->assign(first, first + count);
+    };
+    take(all.weight, &own->weight);
+    take(all.weight_rest, &own->weight_rest);
+    take(all.bias, &own->bias);
+    parameters_ = std::make_unique<PreparedParameters>(std::move(own));
+    job_.parameters = parameters_.get();
+  }
+
+  NormPlan plan_;
+  std::unique_ptr<PreparedParameters> parameters_;  // null: those of the job it was made of
+  Job job_;
+};
+
+// The Run of a job of one group, as far as the slow road reads it: the elements as they were given, or as the rounded
+// sum with the residual.
 class SingleResults {
  public:
   SingleResults(const Job& job, const NearestOptions& options, cpu::WorkerPool& pool)
-      : run_{.plan = *job.plan, .job = job, .pool = pool, .grain_elements = kGrainElements} {
+      : run_{.plan = *job.plan, .job = job, .pool = pool, .grain_elements = kGrainElements}, group_(run_, 0, 0, 1) {
     const NormPlan& plan = *job.plan;
     run_.rule = {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero, plan.p};
     run_.to_nearest = true;
@@ -40,30 +92,24 @@ class SingleResults {
     // The type tells that elements are calculated in pairs; nothing reads the elements themselves.
     if (run_.given_residual.data != nullptr || SumsPowers(plan.statistic)) run_.x = {DType::kF64, nullptr, nullptr};
   }
+  SingleResults(const SingleResults&) = delete;
+  SingleResults& operator=(const SingleResults&) = delete;
 
   void DecideElement(int64_t index) {
-    const NormPlan& plan = run_.plan;
-    const int64_t r1 = index % plan.reduce1;
-    const int64_t k1 = index / plan.reduce1 % plan.keep1;
-    const int64_t segment = index / plan.reduce1 / plan.keep1;
-    NearestGroups& group = GroupAt(segment / plan.reduce0, k1);
-    group.Decide(segment % plan.reduce0, k1, r1, ValueAt(index));
+    group_.Decide(index / run_.plan.reduce1, 0, index % run_.plan.reduce1, ValueAt(index));
   }
-  void DecideStatistics(int64_t group) {
-    const int64_t k1 = group % run_.plan.keep1;
-    GroupAt(group / run_.plan.keep1, k1).StoreGroup(k1);
-  }
+  void DecideStatistics() { group_.StoreGroup(0); }
 
  private:
   void AddResidual() {
     const Job& job = run_.job;
-    const Elements residual = {job.residual.dtype, job.residual.data, nullptr};
+    const cpu::Elements residual = {job.residual.dtype, job.residual.data, nullptr};
     if (job.residual_rounding == ResidualRounding::kKeepWide) {
       run_.given_residual = residual;
       return;
     }
-    rounded_ = std::make_unique_for_overwrite<char[]>(
-        static_cast<size_t>(std::max<int64_t>(1, run_.plan.elements * SizeOf(run_.plan.dtype))));
+    const int64_t bytes = run_.plan.elements * SizeOf(run_.plan.dtype);
+    rounded_ = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(bytes));
     run_.pool.ParallelFor(run_.plan.elements, kGrainElements, [&](int64_t begin, int64_t end) {
       cpu::AddResidualRounded({run_.x.At(begin), residual.At(begin), job.residual_scale, end - begin},
                               rounded_.get() + begin * SizeOf(run_.plan.dtype));
@@ -81,22 +127,17 @@ class SingleResults {
     return std::fma(run_.job.residual_scale, r, x);
   }
 
-  NearestGroups& GroupAt(int64_t k0, int64_t k1) {
-    if (group_ == nullptr || k0 != k0_ || k1 != k1_) group_ = std::make_unique<NearestGroups>(run_, k0, k1, 1);
-    k0_ = k0;
-    k1_ = k1;
-    return *group_;
-  }
-
-  using Elements = cpu::Elements;
-
   Run run_;
   std::unique_ptr<char[]> rounded_;
-  std::unique_ptr<NearestGroups> group_;  // of (k0_, k1_)
-  int64_t k0_ = 0, k1_ = 0;
+  NearestGroups group_;
 };
 
 }  // namespace
+
+bool RoundsWeights(const Job& job) {
+  const bool needs_rest = job.plan->cast_order == CastOrder::kCastThenAffine || job.plan->dtype == DType::kF64;
+  return needs_rest && job.parameters != nullptr && !job.parameters->host().weight_rest.empty();
+}
 
 NearestHost::NearestHost(const NearestOptions& options)
     : options_(options),
@@ -106,21 +147,11 @@ NearestHost::~NearestHost() = default;
 
 void NearestHost::Run(const Job& job) { cpu::RunJob(job, *pool_, kGrainElements, {.nearest = options_}); }
 
-void NearestHost::Decide(const Job& job, const UndecidedResults& undecided) {
-  SingleResults results(job, options_, *pool_);
-  const NormPlan& plan = *job.plan;
-  // Group by group, because the sums of one group are kept.
-  const auto group_of = [&plan](int64_t index) {
-    const int64_t segment = index / plan.reduce1;
-    return segment / plan.keep1 / plan.reduce0 * plan.keep1 + segment % plan.keep1;
-  };
-  std::vector<int64_t> elements(undecided.elements.begin(), undecided.elements.end());
-  std::sort(elements.begin(), elements.end(), [&](int64_t a, int64_t b) {
-    const int64_t group_a = group_of(a), group_b = group_of(b);
-    return group_a != group_b ? group_a < group_b : a < b;
-  });
-  for (const int64_t index : elements) results.DecideElement(index);
-  for (const int64_t group : undecided.groups) results.DecideStatistics(group);
+void NearestHost::Decide(const Job& job, const GroupOnHost& group, const UndecidedResults& undecided) {
+  const JobOfGroup own(job, group);
+  SingleResults results(own.job(), options_, *pool_);
+  for (const int64_t index : undecided.elements) results.DecideElement(index);
+  if (undecided.statistics) results.DecideStatistics();
 }
 
 }  // namespace normd

@@ -1,6 +1,6 @@
 // The apply pass from finished groups. Rows of narrow elements are written by 16-byte vectors, fastest where each
-// contiguous piece of memory (the channel of an image) has one group and one pair of parameters. f64 elements,
-// PowerNorm, CAST_THEN_AFFINE and parameters along the positions take the general kernel, one element at a time.
+// contiguous piece of memory (the channel of an image) has one group and one pair of parameters. f64 elements and
+// parameters along the positions take the general kernel, one element at a time.
 // Columns of narrow elements are left to column_apply.cu.
 #include "kernels/cuda/channel_numbers.cuh"
 #include "kernels/cuda/device.h"
@@ -22,7 +22,7 @@ constexpr int kThreads = 256;
 constexpr int kFewThreads = 64;  // where more would leave multiprocessors idle
 
 // Narrow elements, AFFINE_THEN_CAST: by vectors where a vector lies in one segment and its parameters allow it.
-template <typename T, bool kInF64>
+template <typename T>
 __global__ void __launch_bounds__(kThreads)
     ApplyRowsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply, int64_t elements) {
   WaitForLaunchBefore();
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
                             (per_element || ParameterOf(work, apply, last) == parameter);
     if (in_one_row) {
       uint4 vector = *reinterpret_cast<const uint4*>(x + begin);
-      if (NarrowElements<T, kInF64>(work.results[place.group], apply.parameters, scaled)
+      if (NarrowElements<T, false>(work.results[place.group], apply.parameters, scaled)
               .Some(vector, parameter, per_element, &vector)) {
         *reinterpret_cast<uint4*>(y + begin) = vector;
         continue;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
     for (int64_t i = begin; i < end; ++i) {
       const ElementPlace one = PlaceOf(work, i, is_small);
-      const NarrowElements<T, kInF64> element(work.results[one.group], apply.parameters, scaled);
+      const NarrowElements<T, false> element(work.results[one.group], apply.parameters, scaled);
       y[i] = element.One(x[i], ParameterOf(work, apply, one));
     }
   }
@@ -199,17 +199,12 @@ __global__ void __launch_bounds__(kBlock, kResident<kWay> / kBlock)
   }
 }
 
-// True if elements are calculated in f64 throughout: EXACT f32.
-bool AreInF64(const GroupWork& work) { return work.x.dtype == DType::kF32 && work.precision == Precision::kExact; }
-
 // True if the elements lie in pieces that ApplyPiecesKernel can take; PiecesOf describes the pieces.
 bool AreInPieces(const GroupWork& work, const ApplyWork& apply) {
   const bool has_parameters = !apply.parameters.absent();
   if (has_parameters && (apply.index.kind == AffineIndex::kElement || work.reduce1 % apply.index.channel_run != 0)) {
     return false;
   }
-  // Elements in f64 have faster ways than that of channels, where they can: see kernels/group_statistics.h.
-  if (AreInF64(work) && !ScalesChannels(work.statistic, apply.parameters, apply.index)) return false;
   const int64_t vector = kVectorBytes / SizeOf(work.x.dtype);
   const int64_t length = has_parameters ? apply.index.channel_run : work.reduce1;
   return length >= vector && ElementCount(work) <= std::numeric_limits<int32_t>::max() &&
@@ -235,10 +230,9 @@ __global__ void __launch_bounds__(kThreads)
     const ElementPlace place = PlaceOf(work, i, is_small);
     const double x = LoadAs<double>(TIn(), static_cast<const typename TIn::Storage*>(work.x.data) + i);
     const double lo = work.x.lo == nullptr ? 0 : work.x.lo[i];
-    const PositionScale pre = work.pre == nullptr ? PositionScale() : PreOf(work, place.r0, place.k1);
     const Affine<double> affine = AffineAt<double>(apply.parameters, ParameterOf(work, apply, place));
     static_cast<typename TOut::Storage*>(apply.y)[i] = GeneralElement<TIn>(
-        TOut(), x, lo, work.results[place.group].statistics, pre, apply.cast_order, affine.weight, affine.bias);
+        TOut(), x, lo, work.results[place.group].statistics, apply.cast_order, affine.weight, affine.bias);
   }
 }
 
@@ -262,7 +256,7 @@ cudaError_t LaunchPieces(const DeviceLimits& limits, const GroupWork& work, cons
                                      : LaunchPiecesOf<T, kWay, kCrosses, kFewThreads>(work, apply, pieces, stream);
 }
 
-template <typename T, bool kInF64>
+template <typename T>
 cudaError_t ApplyPieces(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
                         cudaStream_t stream) {
   const Pieces pieces = PiecesOf(work, apply);
@@ -272,26 +266,20 @@ cudaError_t ApplyPieces(const DeviceLimits& limits, const GroupWork& work, const
     return crosses ? LaunchPieces<T, kWay, true>(limits, work, apply, pieces, stream)
                    : LaunchPieces<T, kWay, false>(limits, work, apply, pieces, stream);
   };
-  if constexpr (kInF64) {
-    return launch.template operator()<ChannelWay::kScaledInF64>();
-  } else {
-    return scaled ? launch.template operator()<ChannelWay::kScaled>()
-                  : launch.template operator()<ChannelWay::kAboutZero>();
-  }
+  return scaled ? launch.template operator()<ChannelWay::kScaled>()
+                : launch.template operator()<ChannelWay::kAboutZero>();
 }
 
-template <typename T, bool kInF64>
+template <typename T>
 cudaError_t LaunchRows(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream) {
-  if (AreInPieces(work, apply)) return ApplyPieces<T, kInF64>(limits, work, apply, stream);
+  if (AreInPieces(work, apply)) return ApplyPieces<T>(limits, work, apply, stream);
   const int64_t vectors = order::CeilDiv(ElementCount(work), kVector<T>);
   const LaunchShape shape = {.blocks = EnoughBlocks(limits, vectors, kThreads), .threads = kThreads};
-  return Launch(shape, stream, ApplyRowsKernel<T, kInF64>, work, apply, ElementCount(work));
+  return Launch(shape, stream, ApplyRowsKernel<T>, work, apply, ElementCount(work));
 }
 
 cudaError_t ApplyRows(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream) {
-  if (AreInF64(work)) return LaunchRows<F32, true>(limits, work, apply, stream);
-  return VisitNarrowDType(work.x.dtype,
-                          [&]<typename T>() { return LaunchRows<T, false>(limits, work, apply, stream); });
+  return VisitNarrowDType(work.x.dtype, [&]<typename T>() { return LaunchRows<T>(limits, work, apply, stream); });
 }
 
 template <typename TIn, typename TOut>
@@ -314,14 +302,14 @@ cudaError_t ApplyGeneral(const DeviceLimits& limits, const GroupWork& work, cons
 // True if ApplyGeneralKernel takes the elements.
 bool AreGeneral(const GroupWork& work, const ApplyWork& apply) {
   const bool along_positions = work.columns && apply.index.kind == AffineIndex::kElement && !apply.parameters.absent();
-  return work.wide() || work.pre != nullptr || along_positions || apply.cast_order != CastOrder::kAffineThenCast;
+  return work.wide() || along_positions || apply.cast_order != CastOrder::kAffineThenCast;
 }
 
 }  // namespace
 
 bool TakesGivenStatistics(const GroupWork& work, const ApplyWork& apply) {
   // Parameters that do not fit f32 leave every element to the slow way, which would make the results for each of them.
-  if (AreGeneral(work, apply) || (!AreInF64(work) && !work.fit_f32)) return false;
+  if (AreGeneral(work, apply) || !work.fit_f32) return false;
   return work.columns ? AreInWindows(work, apply) : AreInPieces(work, apply);
 }
 

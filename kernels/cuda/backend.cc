@@ -69,7 +69,8 @@ class CudaBackend final : public Backend {
     std::string kernel = absl::StrCat("cuda/sm_", device_.major, device_.minor);
     if (plan.power_groups > 0) return kernel + "/power";
     if (plan.pattern == Pattern::kColumns) return kernel + "/columns";
-    return kernel + (cuda::RunsAsWholeRows(device_.limits, plan) ? "/whole_rows" : "/rows");
+    const bool whole = cuda::RunsAsWholeRows(device_.limits, plan) || cuda::RunsAsNearestRows(device_.limits, plan);
+    return kernel + (whole ? "/whole_rows" : "/rows");
   }
 
   bool Supports(const NormPlan& /*plan*/) const override { return true; }

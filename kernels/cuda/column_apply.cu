@@ -329,51 +329,6 @@ __global__ void __launch_bounds__(kWindowThreads, kWindowBlocks)
   if (singly != 0) ApplySingly<T>(work, apply, windows, singly);
 }
 
-// ---- EXACT f32 ----
-
-// Calculates f32 elements in f64 (EXACT).
-__global__ void __launch_bounds__(kColumnThreads)
-    ApplyColumnsExactKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
-                            int positions) {
-  WaitForLaunchBefore();
-  constexpr int kColumns = 2;
-  const int64_t strips = order::CeilDiv(work.reduce0, positions);
-  ForBlocks<kColumns>(work, strips, [&](const BlockPlace& place) {
-    const int count = work.Columns() - place.column < kColumns ? 1 : kColumns;
-    const bool aligned = work.Columns() % kColumns == 0 &&
-                         reinterpret_cast<uintptr_t>(work.x.data) % sizeof(float2) == 0 &&
-                         reinterpret_cast<uintptr_t>(apply.y) % sizeof(float2) == 0;
-    GroupStatistics s[kColumns];
-    Affine<double> affine[kColumns];  // the weights are factors
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const int64_t column = place.column + (c < count ? c : 0);
-      s[c] = work.results[place.k0 * work.keep1 + (work.reduce1 == 1 ? column : Divide(column, work.reduce1).quotient)]
-                 .statistics;
-      affine[c] = ScaledAffineAt<double>(apply.parameters, ParameterOfColumn(work, apply, column), s[c].inverse.hi);
-    }
-    const int64_t begin = place.block * positions;
-    const int64_t end = begin + positions < work.reduce0 ? begin + positions : work.reduce0;
-    const int64_t first = IndexOf(work, place.k0, begin, place.column);
-    const float* const x = static_cast<const float*>(work.x.data) + first;
-    float* const y = static_cast<float*>(apply.y) + first;
-#pragma unroll 4
-    for (int64_t p = 0; p < end - begin; ++p) {
-      const int64_t at = p * work.Columns();
-      if (aligned) {
-        const float2 both = *reinterpret_cast<const float2*>(x + at);
-        *reinterpret_cast<float2*>(y + at) = make_float2(ScaledElement(both.x, s[0], affine[0].weight, affine[0].bias),
-                                                         ScaledElement(both.y, s[1], affine[1].weight, affine[1].bias));
-        continue;
-      }
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        if (c < count) y[at + c] = ScaledElement(x[at + c], s[c], affine[c].weight, affine[c].bias);
-      }
-    }
-  });
-}
-
 // ---- Launches ----
 
 template <typename T, ChannelWay kWay>
@@ -435,13 +390,6 @@ bool AreInWindows(const GroupWork& work, const ApplyWork& apply) {
 
 cudaError_t ApplyColumns(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
                          cudaStream_t stream) {
-  // EXACT f32 alone is calculated in f64.
-  if (work.x.dtype == DType::kF32 && work.precision == Precision::kExact) {
-    if (AreInWindows(work, apply)) {
-      return LaunchWindows<F32, ChannelWay::kScaledInF64>(limits, work, apply, stream);
-    }
-    return LaunchApply<2>(limits, work, apply, stream, ApplyColumnsExactKernel);
-  }
   return VisitNarrowDType(work.x.dtype, [&]<typename T>() {
     if (AreInWindows(work, apply)) return LaunchWindows<T, ChannelWay::kScaled>(limits, work, apply, stream);
     return LaunchApply<kApplyColumns>(limits, work, apply, stream, ApplyColumnsKernel<T>);

@@ -642,8 +642,7 @@ cudaError_t LaunchGroups(const LaunchShape& shape, const GroupWork& work, const 
 
 bool FitsInBlocks(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply) {
   const bool is_plain = work.columns && !work.wide() && work.statistic == Statistic::kMeanVariance &&
-                        work.mask == nullptr && work.pre == nullptr && work.counted > 0 &&
-                        apply.cast_order == CastOrder::kAffineThenCast &&
+                        work.mask == nullptr && work.counted > 0 && apply.cast_order == CastOrder::kAffineThenCast &&
                         (apply.parameters.absent() || apply.index.kind != AffineIndex::kElement);
   // Of more groups than multiprocessors some would wait for others.
   if (!is_plain || work.reduce1 % kPair != 0 || work.reduce1 > kMostColumns ||
@@ -665,8 +664,8 @@ cudaError_t NormaliseGroups(const DeviceLimits& limits, const GroupWork& work, c
                              .shared_limit = limits.shared_bytes,
                              .cluster_blocks = cut.cluster};
   return VisitNarrowDType(work.x.dtype, [&]<typename T>() {
-    return VisitReal(work.precision,
-                     [&]<typename Real>() { return LaunchGroups<T, Real>(shape, work, apply, cut, stream); });
+    return VisitFused(work.precision,
+                      [&]<typename Real>() { return LaunchGroups<T, Real>(shape, work, apply, cut, stream); });
   });
 }
 

@@ -1,7 +1,7 @@
 // The reduce pass of Pattern::kColumns (the innermost extent is kept). For narrow elements the threads of a block share
 // the positions of summation_order.h's blocks, FAST run by run and EXACT block by block, and fold their sums as far as
-// they can; statistics.cu folds the rest. For f64 elements, PowerNorm, and FAST with a mask, a thread has one column of
-// a few blocks.
+// they can; statistics.cu folds the rest. For f64 elements, and FAST with a mask, a thread has one column of a few
+// blocks.
 #include <algorithm>
 
 #include "kernels/cuda/columns.cuh"
@@ -388,50 +388,31 @@ __global__ void __launch_bounds__(kColumnThreads) SumMaskedColumnsKernel(const _
   });
 }
 
-// f64 elements, and PowerNorm: a thread has one column of a part. Narrow elements (T) of PowerNorm are multiplied by
-// the position's scale and summed in f64.
-template <typename T, bool kCentred, bool kPre>
+// f64 elements: a thread has one column of a part.
+template <bool kCentred>
 __global__ void __launch_bounds__(kColumnThreads)
-    SumOneColumnKernel(const __grid_constant__ GroupWork work, Round round) {
+    SumWideColumnsKernel(const __grid_constant__ GroupWork work, Round round) {
   WaitForLaunchBefore();
-  if (kIsWide<T> && work.pending[static_cast<int>(round)] == 0) return;
-  using Sums = std::conditional_t<kIsWide<T>, WideSums, NarrowSums<double>>;
-  using Part = std::conditional_t<kIsWide<T>, PairSums, NarrowPart>;
+  if (work.pending[static_cast<int>(round)] == 0) return;
   const bool is_abs = work.statistic == Statistic::kAbsSum || work.statistic == Statistic::kPowerSum;
   ForParts(work, [&](const ThreadPlace& place, int64_t part) {
     const int64_t k1 = place.column / work.reduce1;
-    GroupState state;
-    if constexpr (kIsWide<T>) {
-      state = work.states[place.k0 * work.keep1 + k1];
-      if (state.round != round) return;
-    }
-    const auto sum_block = [&](int b) -> Part {
+    const GroupState state = work.states[place.k0 * work.keep1 + k1];
+    if (state.round != round) return;
+    const auto sum_block = [&](int b) -> PairSums {
       const int64_t begin = (place.first_block + b) * kBlock;
       const int64_t end = begin + kBlock < work.reduce0 ? begin + kBlock : work.reduce0;
-      Sums sums;
+      WideSums sums;
       for (int64_t p = begin; p < end; ++p) {
         if (!Counts(work, p)) continue;
         const int64_t at = IndexOf(work, place.k0, p, place.column);
-        const double x = LoadAs<double>(T(), static_cast<const typename T::Storage*>(work.x.data) + at);
-        PositionScale pre;
-        if constexpr (kPre) pre = PreOf(work, p, k1);
-        if constexpr (kIsWide<T>) {
-          const double lo = work.x.lo == nullptr ? 0 : work.x.lo[at];
-          DoublePair diff;
-          if constexpr (kPre) {
-            diff = Multiply({x * pre.scale, lo * pre.scale}, {pre.hi, pre.lo});
-          } else {
-            diff = WideValue<kCentred>(work, state, {x, lo});
-          }
-          sums.template Take<kCentred>(diff, is_abs);
-        } else {
-          sums.template Take<kCentred>(x * pre.hi, is_abs);
-        }
+        const double x = static_cast<const double*>(work.x.data)[at];
+        const double lo = work.x.lo == nullptr ? 0 : work.x.lo[at];
+        sums.template Take<kCentred>(WideValue<kCentred>(work, state, {x, lo}), is_abs);
       }
       return {sums.first, sums.second};
     };
-    using AddPart = std::conditional_t<kIsWide<T>, AddWide, AddNarrow>;
-    static_cast<Part*>(work.parts)[part] = FoldFour<Part>(place.blocks, sum_block, AddPart());
+    static_cast<PairSums*>(work.parts)[part] = FoldFour<PairSums>(place.blocks, sum_block, AddWide());
   });
 }
 
@@ -504,10 +485,9 @@ cudaError_t LaunchNarrow(const DeviceLimits& limits, const GroupWork& work, Roun
 cudaError_t SumColumnParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream) {
   const LaunchShape shape = PartsShape(limits, work);
   return VisitDType(work.x.dtype, [&]<typename T>() {
-    if (work.pre != nullptr) return Launch(shape, stream, SumOneColumnKernel<T, false, true>, work, round);
     return VisitCentred(work.statistic, [&]<bool kCentred>() {
       if constexpr (kIsWide<T>) {
-        return Launch(shape, stream, SumOneColumnKernel<T, kCentred, false>, work, round);
+        return Launch(shape, stream, SumWideColumnsKernel<kCentred>, work, round);
       } else {
         return LaunchNarrow<T, kCentred>(limits, work, round, stream);
       }
@@ -530,7 +510,6 @@ int64_t LeastFold(const DeviceLimits& limits, const GroupWork& work) {
 }
 
 int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work) {
-  if (work.pre != nullptr) return work.fold;
   const int64_t blocks = order::ColumnBlocks(work.reduce0);
   // The blocks of threads of a launch whose blocks of threads each have so many columns and blocks of positions.
   const auto thread_blocks = [&](int64_t columns, int64_t fold) {

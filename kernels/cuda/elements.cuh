@@ -43,6 +43,7 @@ __device__ __forceinline__ Pair AsPair(unsigned word) {
 // canonical one. TimesZero() multiplies the elements of a word by 0; kMagnitudes are the bits of a word without signs.
 struct F32 {
   using Storage = float;
+  static constexpr DType kDType = DType::kF32;
   static constexpr unsigned kMagnitudes = 0x7FFFFFFF;
   static __device__ __forceinline__ float Widen(float x) { return x; }
   static __device__ __forceinline__ float Narrow(float x) { return x; }
@@ -52,6 +53,7 @@ struct F32 {
 };
 struct F16 {
   using Storage = uint16_t;
+  static constexpr DType kDType = DType::kF16;
   static constexpr unsigned kMagnitudes = 0x7FFF7FFF;
   static __device__ __forceinline__ float Widen(uint16_t x) { return __half2float(__ushort_as_half(x)); }
   static __device__ __forceinline__ uint16_t Narrow(float x) {
@@ -70,6 +72,7 @@ struct F16 {
 };
 struct BF16 {
   using Storage = uint16_t;
+  static constexpr DType kDType = DType::kBF16;
   static constexpr unsigned kMagnitudes = 0x7FFF7FFF;
   static __device__ __forceinline__ float Widen(uint16_t x) { return __uint_as_float(static_cast<unsigned>(x) << 16); }
   static __device__ __forceinline__ uint16_t Narrow(float x) {
@@ -88,6 +91,7 @@ struct BF16 {
 };
 struct F64 {
   using Storage = double;
+  static constexpr DType kDType = DType::kF64;
   static __device__ __forceinline__ double Widen(double x) { return x; }
 };
 
@@ -236,21 +240,14 @@ __device__ __forceinline__ float PlainElement(float x, const Statistics32& s, fl
   return std::fma(x * s.inverse, w, b);
 }
 
-// PowerNorm's scale of one group of channels at one position: x is multiplied by `scale` (a power of two), then by hi +
-// lo.
-struct PositionScale {
-  double scale = 1, hi = 1, lo = 0;
-};
-
-// Narrow elements in the general kernel: PowerNorm, CAST_THEN_AFFINE, parameters along the positions.
+// Narrow elements in the general kernel: FAST with parameters along the positions.
 struct NarrowArithmetic {
-  static __device__ __forceinline__ double Normalise(double x, double /*lo*/, const GroupStatistics& s,
-                                                     const PositionScale& pre) {
-    return ((x * pre.hi - s.shift) - s.delta.hi) * s.inverse.hi;
+  static __device__ __forceinline__ double Normalise(double x, double /*lo*/, const GroupStatistics& s) {
+    return ((x - s.shift) - s.delta.hi) * s.inverse.hi;
   }
-  static __device__ __forceinline__ double ThenAffine(double x, double lo, const GroupStatistics& s,
-                                                      const PositionScale& pre, double w, double b) {
-    return Normalise(x, lo, s, pre) * w + b;
+  static __device__ __forceinline__ double ThenAffine(double x, double lo, const GroupStatistics& s, double w,
+                                                      double b) {
+    return Normalise(x, lo, s) * w + b;
   }
 };
 
@@ -260,32 +257,29 @@ struct WideArithmetic {
   static __device__ __forceinline__ double Choose(double paired, double plain) {
     return std::isnan(paired) || paired == plain ? plain : paired;
   }
-  static __device__ inline DoublePair Pairs(double x, double lo, const GroupStatistics& s, const PositionScale& pre,
-                                            double* plain) {
-    double scale = s.scale * pre.scale;  // powers of two, at least one of them 1
+  static __device__ inline DoublePair Pairs(double x, double lo, const GroupStatistics& s, double* plain) {
+    double scale = s.scale;
     double late_scale = 1;
     if (scale > 1 && std::fabs(x) >= kFarBeyond) {
       late_scale = scale;
       scale = 1;
     }
-    const DoublePair scaled = {x * scale, lo * scale};
-    const DoublePair value = Multiply(scaled, {pre.hi, pre.lo});
-    *plain = ((scaled.hi * pre.hi - s.shift) - s.delta.hi) * s.inverse.hi * late_scale;
+    const DoublePair value = {x * scale, lo * scale};
+    *plain = ((value.hi - s.shift) - s.delta.hi) * s.inverse.hi * late_scale;
     const DoublePair shifted = TwoSum(value.hi, -s.shift);
     const DoublePair centred = TwoSum(shifted.hi, -s.delta.hi);
     const double rest = centred.lo + (shifted.lo + (value.lo - s.delta.lo));
     const DoublePair result = Multiply(Renormalise(centred.hi, rest), s.inverse);
     return {result.hi * late_scale, result.lo * late_scale};
   }
-  static __device__ inline double Normalise(double x, double lo, const GroupStatistics& s, const PositionScale& pre) {
+  static __device__ inline double Normalise(double x, double lo, const GroupStatistics& s) {
     double plain = 0;
-    const DoublePair value = Pairs(x, lo, s, pre, &plain);
+    const DoublePair value = Pairs(x, lo, s, &plain);
     return Choose(value.hi, plain);
   }
-  static __device__ inline double ThenAffine(double x, double lo, const GroupStatistics& s, const PositionScale& pre,
-                                             double w, double b) {
+  static __device__ inline double ThenAffine(double x, double lo, const GroupStatistics& s, double w, double b) {
     double plain = 0;
-    const DoublePair value = Pairs(x, lo, s, pre, &plain);
+    const DoublePair value = Pairs(x, lo, s, &plain);
     const DoublePair scaled = TwoProduct(value.hi, w);
     const DoublePair sum = TwoSum(scaled.hi, b);
     const double paired = sum.hi + (sum.lo + std::fma(value.lo, w, scaled.lo));
@@ -296,10 +290,10 @@ struct WideArithmetic {
 // One element of y in TOut, from an element x of TIn.
 template <typename TIn, typename TOut>
 __device__ inline typename TOut::Storage GeneralElement(TOut out, double x, double lo, const GroupStatistics& s,
-                                                        const PositionScale& pre, CastOrder order, double w, double b) {
+                                                        CastOrder order, double w, double b) {
   using Arithmetic = std::conditional_t<kIsWide<TIn>, WideArithmetic, NarrowArithmetic>;
-  if (order == CastOrder::kAffineThenCast) return Store(out, Arithmetic::ThenAffine(x, lo, s, pre, w, b));
-  const double value = RoundTo(out, Arithmetic::Normalise(x, lo, s, pre));
+  if (order == CastOrder::kAffineThenCast) return Store(out, Arithmetic::ThenAffine(x, lo, s, w, b));
+  const double value = RoundTo(out, Arithmetic::Normalise(x, lo, s));
   return Store(out, AddIn(out, MultiplyIn(out, value, w), b));
 }
 

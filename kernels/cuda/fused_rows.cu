@@ -483,7 +483,7 @@ bool HasClusters(const DeviceLimits& limits, int device) {
                                .shared_bytes = BytesOf(DType::kF32, kBlockChunks),
                                .shared_limit = limits.shared_bytes,
                                .cluster_blocks = kMaxCluster};
-  const auto kernel = NormaliseRowsKernel<F32, double, true, kWarp>;
+  const auto kernel = NormaliseRowsKernel<F32, float, true, kWarp>;
   LaunchConfig launch;
   int clusters = 0;
   const bool has_room = Configure(largest, kernel, &launch) == cudaSuccess &&
@@ -503,10 +503,12 @@ cudaError_t NormaliseRows(const DeviceLimits& limits, const RowLaunch& launch, c
   if (FitsStaged(launch)) return NormaliseStagedRows(limits, launch, stream);
   const KernelParameters parameters = {launch, ShapeOf(limits, launch.dtype, launch.n)};
   const LaunchShape grid = GridOf(launch, parameters.shape);
-  return VisitNarrowRows(launch.dtype, launch.precision, launch.statistic, parameters.shape.lanes,
-                         [&]<typename T, typename Real, bool kCentred, int kLanes>() {
-                           return Launch(grid, stream, NormaliseRowsKernel<T, Real, kCentred, kLanes>, parameters);
-                         });
+  return VisitFused(launch.precision, [&]<typename Real>() {
+    return VisitNarrowRows(launch.dtype, launch.statistic, parameters.shape.lanes,
+                           [&]<typename T, bool kCentred, int kLanes>() {
+                             return Launch(grid, stream, NormaliseRowsKernel<T, Real, kCentred, kLanes>, parameters);
+                           });
+  });
 }
 
 }  // namespace normd::cuda

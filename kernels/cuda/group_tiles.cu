@@ -823,7 +823,7 @@ cudaError_t LaunchTiles(const DeviceLimits& limits, const GroupWork& work, const
                              .shared_limit = limits.shared_bytes,
                              .cluster_blocks = cut.cluster};
   return VisitNarrowDType(work.x.dtype, [&]<typename T>() {
-    return VisitReal(work.precision, [&]<typename Real>() {
+    return VisitFused(work.precision, [&]<typename Real>() {
       return Launch(shape, stream, NormaliseTilesKernel<T, Real, kKind>, work, apply, cut);
     });
   });
@@ -833,8 +833,7 @@ cudaError_t LaunchTiles(const DeviceLimits& limits, const GroupWork& work, const
 
 bool FitsInTiles(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply) {
   const bool has_plain_groups = !work.columns && !work.wide() && work.statistic == Statistic::kMeanVariance &&
-                                work.mask == nullptr && work.pre == nullptr && work.counted > 0 &&
-                                work.statistic_reduce1 == work.reduce1;
+                                work.mask == nullptr && work.counted > 0 && work.statistic_reduce1 == work.reduce1;
   const bool has_plain_elements =
       apply.cast_order == CastOrder::kAffineThenCast &&
       (apply.parameters.absent() ||

@@ -17,15 +17,18 @@ namespace {
 class JobList {
  public:
   JobList(const DeviceLimits& limits, const std::vector<Job>& jobs, NearestHost* nearest, WorkerMemory* worker)
-      : limits_(limits), jobs_(jobs), nearest_(nearest), worker_(worker), device_jobs_(jobs.size()) {
-    if (nearest_ != nullptr) left_.resize(jobs.size());
-  }
+      : limits_(limits),
+        jobs_(jobs),
+        nearest_(*nearest),
+        worker_(worker),
+        device_jobs_(jobs.size()),
+        left_(jobs.size()) {}
 
   absl::Status Run() {
     for (size_t i = 0; i < jobs_.size(); ++i) {
       if (IsOfHost(jobs_[i])) continue;
       if (absl::Status status = LayOut(jobs_[i], &device_jobs_[i]); !status.ok()) return status;
-      if (IsNearest(jobs_[i])) LayOutLeft(i);
+      if (GivesNearest(jobs_[i])) LayOutLeft(i);
     }
     absl::StatusOr<void*> memory = worker_->arena.Take(in_.size_bytes() + out_.size_bytes());
     if (!memory.ok()) return memory.status();
@@ -60,60 +63,83 @@ class JobList {
     bool is_output;
   };
 
-  bool IsNearest(const Job& job) const { return nearest_ != nullptr && GivesNearest(job); }
-  bool IsOfHost(const Job& job) const { return IsNearest(job) && RunsOnHost(job); }
+  // What the kernels leave of a job to the nearest value.
+  struct Left {
+    LeftToHost results;
+    void* scratch = nullptr;  // of GroupReader, device memory
+  };
+
+  static bool IsOfHost(const Job& job) { return GivesNearest(job) && RunsOnHost(job); }
 
   absl::Status RunOnDevice() {
-    if (nearest_ == nullptr) return RunJobs(limits_, device_jobs_, &worker_->arena, worker_->stream());
     std::vector<DeviceJob> jobs;
     for (size_t i = 0; i < jobs_.size(); ++i) {
       if (IsOfHost(jobs_[i])) continue;
-      if (absl::Status status = KeepX(&device_jobs_[i]); !status.ok()) return status;
+      if (absl::Status status = KeepInputs(&device_jobs_[i]); !status.ok()) return status;
       jobs.push_back(device_jobs_[i]);
     }
     return RunJobs(limits_, jobs, &worker_->arena, worker_->stream());
   }
 
-  // Copies an x that is y: the host may have to read it when y has been written.
-  absl::Status KeepX(DeviceJob* job) {
-    if (job->left == nullptr || job->x != job->y || job->x == nullptr) return absl::OkStatus();
-    const auto size_bytes = static_cast<size_t>(job->plan->elements * SizeOf(job->plan->dtype));
+  // Copies inputs that an output replaces: the host may have to read them afterwards. Where h is x + scale * r,
+  // rounded, it reads h instead.
+  absl::Status KeepInputs(DeviceJob* job) {
+    if (job->left == nullptr) return absl::OkStatus();
+    const bool reads_h = ReadsH(*job);
+    if (!reads_h && IsReplaced(*job, job->x)) {
+      if (absl::Status status = Keep(job->plan->dtype, job, &job->x); !status.ok()) return status;
+    }
+    if (reads_h || !IsReplaced(*job, job->residual.data)) return absl::OkStatus();
+    return Keep(job->residual.dtype, job, &job->residual.data);
+  }
+  static bool ReadsH(const DeviceJob& job) {
+    return job.h != nullptr && job.residual_rounding == ResidualRounding::kRoundFirst;
+  }
+  static bool IsReplaced(const DeviceJob& job, const void* input) {
+    return input != nullptr && (input == job.y || input == job.h);
+  }
+  absl::Status Keep(DType dtype, const DeviceJob* job, const void** input) {
+    const auto size_bytes = static_cast<size_t>(job->plan->elements * SizeOf(dtype));
     absl::StatusOr<void*> copy = worker_->arena.Take(static_cast<int64_t>(size_bytes));
     if (!copy.ok()) return copy.status();
-    NORMD_CUDA_RETURN_STATUS(cudaMemcpyAsync(*copy, job->x, size_bytes, cudaMemcpyDeviceToDevice, worker_->stream()),
+    NORMD_CUDA_RETURN_STATUS(cudaMemcpyAsync(*copy, *input, size_bytes, cudaMemcpyDeviceToDevice, worker_->stream()),
                              "cudaMemcpy within the device");
-    job->x = *copy;
+    *input = *copy;
     return absl::OkStatus();
   }
 
   // Jobs to the nearest value that are the host's.
   absl::Status RunOnHost() {
-    for (size_t i = 0; i < left_.size(); ++i) {
+    for (size_t i = 0; i < jobs_.size(); ++i) {
       if (!IsOfHost(jobs_[i])) continue;
-      HostJob host(worker_->stream());
-      if (absl::Status status = host.Gather(jobs_[i], device_jobs_[i], false); !status.ok()) return status;
-      nearest_->Run(*host.job());
-      if (absl::Status status = host.PutBack(); !status.ok()) return status;
+      HostJob host(jobs_[i], device_jobs_[i], worker_->stream());
+      if (absl::Status status = host.Run(&nearest_); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
 
   // Decides what the kernels left of job i, whose other results are written.
   absl::Status DecideLeft(size_t i) {
-    if (device_jobs_[i].left == nullptr) return absl::OkStatus();
-    const LeftResults left(*left_[i], jobs_[i].plan->elements);
+    if (left_[i] == nullptr) return absl::OkStatus();
+    const LeftResults left(left_[i]->results, *jobs_[i].plan);
     if (left.empty()) return absl::OkStatus();
-    HostJob host(worker_->stream());
-    Job wanted = jobs_[i];
-    wanted.h = nullptr;
-    if (absl::Status status = host.Gather(wanted, device_jobs_[i], true); !status.ok()) return status;
-    // The indices of a permuted plan are not those of memory.
-    if (left.all || !jobs_[i].plan->permutation.empty()) {
-      nearest_->Run(*host.job());
-      return host.PutBack();
+    DeviceJob device = device_jobs_[i];
+    Job job = jobs_[i];
+    if (ReadsH(device)) {
+      device.x = device.h;
+      device.residual = {};
+      job.residual = {};
     }
-    nearest_->Decide(*host.job(), {.elements = left.elements, .groups = left.groups});
-    return host.PutBack(left.elements);
+    job.h = nullptr;
+    // The indices of a permuted plan are not those of memory.
+    if (left.all || !job.plan->permutation.empty()) return HostJob(job, device, worker_->stream()).Run(&nearest_);
+    GroupReader reader(limits_, job, device, left_[i]->scratch, worker_->stream());
+    for (const auto& [group, of_group] : left.groups) {
+      if (absl::Status status = reader.Bring(group); !status.ok()) return status;
+      nearest_.Decide(job, reader.group(), {.elements = of_group.elements, .statistics = of_group.statistics});
+      if (absl::Status status = reader.PutBack(of_group.elements); !status.ok()) return status;
+    }
+    return absl::OkStatus();
   }
 
   // Reserves room for an input and returns its offset. `slot` points to the pointer that will point there.
@@ -212,9 +238,11 @@ class JobList {
 
   // The room for what the kernels leave of job i.
   void LayOutLeft(size_t i) {
-    left_[i] = std::make_unique<LeftToHost>();
-    device_jobs_[i].bound_factor = nearest_->options().bound_factor;
-    Out(&device_jobs_[i].left, left_[i].get(), static_cast<int64_t>(sizeof(LeftToHost)));
+    left_[i] = std::make_unique<Left>();
+    device_jobs_[i].bound_factor = nearest_.options().bound_factor;
+    Out(&device_jobs_[i].left, &left_[i]->results, static_cast<int64_t>(sizeof(LeftToHost)));
+    const int64_t scratch_bytes = GroupScratchBytes(*jobs_[i].plan);
+    if (scratch_bytes > 0) Room(&left_[i]->scratch, scratch_bytes);
   }
 
   absl::Status LayOutParameters(const Job& job, DeviceJob* device) {
@@ -269,10 +297,10 @@ class JobList {
 
   const DeviceLimits& limits_;
   const std::vector<Job>& jobs_;
-  NearestHost* const nearest_;  // null: no job is rounded to the nearest value
+  NearestHost& nearest_;
   WorkerMemory* const worker_;
   std::vector<DeviceJob> device_jobs_;
-  std::vector<std::unique_ptr<LeftToHost>> left_;          // of jobs to the nearest value
+  std::vector<std::unique_ptr<Left>> left_;                // null: not to the nearest value, or on the host
   std::vector<std::shared_ptr<const DeviceCopy>> copies_;  // kept while kernels read them
   Layout in_, out_;
   std::vector<HostBytes> uploads_, downloads_;

@@ -42,8 +42,8 @@ struct WorkerMemory {
 };
 
 // Runs `jobs` and waits for them. Tensors lie in host memory unless a job says otherwise. After an error nothing of the
-// jobs is left in the stream. `worker` is used by this call alone. `nearest` is null, or decides what kernels leave of
-// jobs to the nearest value.
+// jobs is left in the stream. `worker` is used by this call alone. `nearest` decides what kernels leave of jobs to the
+// nearest value.
 absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, NearestHost* nearest,
                         WorkerMemory* worker);
 

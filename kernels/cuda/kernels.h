@@ -166,9 +166,6 @@ struct GroupWork {
   bool is_16bit = false;  // x is f16 or bf16
   bool fit_f32 = true;    // see Parameters
   GroupOutputs outputs;
-  // PowerNorm: the results of each position's groups of channels, `groups` per position.
-  const GroupResult* pre = nullptr;
-  int64_t groups = 0;
 
   GroupResult* results = nullptr;      // one per group
   GroupResult32* results32 = nullptr;  // one per group, for narrow elements

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= work.StatisticsGroups()) return;
   NearestGroup group = work.nearest[index];
-  BoundGroup(work, nearest, &group);
+  SetBound(work, nearest, &group);
   work.nearest[index] = group;
   if (group.is_finite) DecideOutputs(work, nearest, index, group);
 }
@@ -41,7 +41,7 @@ struct WideSum {
 __device__ inline WideSum WideSumOf(double x, double lo, const GroupStatistics& s, const Affine<double>& affine) {
   WideSum sum;
   double plain = 0;
-  const DoublePair n = WideArithmetic::Pairs(x, lo, s, PositionScale(), &plain);
+  const DoublePair n = WideArithmetic::Pairs(x, lo, s, &plain);
   const DoublePair scaled = TwoProduct(n.hi, affine.weight);
   const DoublePair total = TwoSum(scaled.hi, affine.bias);
   sum.hi = total.hi;
@@ -52,17 +52,17 @@ __device__ inline WideSum WideSumOf(double x, double lo, const GroupStatistics& 
 }
 
 // True if the exact value, which the pair is off from by less than its bound, may round to another f64 than `rounded`.
-__device__ inline bool IsNearMiddle(F64 /*type*/, double rounded, const WideSum& sum, const ElementBound& bound,
-                                    double /*rounding*/) {
+__device__ inline bool IsDoubtful(F64 /*type*/, double rounded, const WideSum& sum, const ElementBound& bound,
+                                  double /*rounding*/) {
   const double rest = sum.rest - (rounded - sum.hi);
   const double error = std::fabs(sum.product) * bound.relative + bound.fixed;
   return !(rounded + (rest + error) == rounded && rounded + (rest - error) == rounded);
 }
 template <typename T>
-__device__ inline bool IsNearMiddle(T type, double rounded, const WideSum& sum, const ElementBound& bound,
-                                    double rounding) {
+__device__ inline bool IsDoubtful(T /*type*/, double rounded, const WideSum& sum, const ElementBound& bound,
+                                  double rounding) {
   const double error = std::fabs(rounded) * rounding + (std::fabs(sum.product) * bound.relative + bound.fixed);
-  return IsNearMiddle(type, rounded, error);
+  return IsNearMiddle<T::kDType>(rounded, error);
 }
 
 // `zero_is_exact`: x is no rounded sum, so that a 0 is one, and no mean is subtracted from it.
@@ -72,7 +72,7 @@ __device__ inline NearestValue WideValue(T type, double x, double lo, const Grou
                                          bool zero_is_exact) {
   const WideSum sum = WideSumOf(x, lo, s, affine);
   const double rounded = sum.Rounded();
-  NearestValue value = {WideArithmetic::Choose(rounded, sum.plain), IsNearMiddle(type, rounded, sum, bound, rounding)};
+  NearestValue value = {WideArithmetic::Choose(rounded, sum.plain), IsDoubtful(type, rounded, sum, bound, rounding)};
   const bool overflows = !(std::fabs(rounded) < 0x1p+1000) && std::isfinite(x);
   if (overflows) value.is_doubtful = true;
   if (kIsWide<T> && zero_is_exact && x == 0 && sum.hi == affine.bias) value.is_doubtful = false;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
     const GroupStatistics& s = group.finished.statistics;
     const Affine<double> affine = AffineAt<double>(apply.parameters, ParameterOf(work, apply, place));
     const Affine<double> before = BeforeRounding(apply.cast_order, affine);
-    const ElementBound bound = BoundOfElement(work, apply, nearest, group, affine);
+    const ElementBound bound = BoundOf(work, apply, nearest, group, affine);
     NearestValue value;
     if constexpr (kIsWide<TIn>) {
       const double lo = work.x.lo == nullptr ? 0 : work.x.lo[i];

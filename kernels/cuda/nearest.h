@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/bounded_group.h"
 #include "kernels/certificate.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/group_statistics.h"
@@ -16,17 +17,13 @@
 namespace normd::cuda {
 
 // A group of a job to the nearest value: what is known of its statistics, and how far its elements may be off.
-struct NearestGroup {
+struct NearestGroup : BoundedGroup {  // which BoundGroups sets
   FinishedStatistics finished;
   double shift = 0;      // see SumErrors
   bool is_zero = false;  // see SumErrors
   // Of elements in pairs: the mean, and m2 as in FinishedStatistics. Not where the group is scaled or has no sums.
   DoublePair mean, m2;
   bool has_pairs = false;
-  // Set by BoundGroups.
-  bool is_finite = false;           // else its elements are what IEEE arithmetic makes of them
-  bool normalises_to_zero = false;  // every element, exactly
-  NormalisedBound bound;
 };
 
 // What the kernels leave to the host: the index of an element of y, in the order of the plan's extents, or the number
@@ -50,8 +47,8 @@ struct NearestWork {
 };
 // Calculates the bounds of all groups, and leaves those outputs of groups that it does not decide. Writes the moments
 // of finite groups, which take elements in pairs; ReduceGroups writes the others, as it does mean and inverse_std.
-// REQUIRES: ReduceGroups or TakeGivenStatistics was started before in the stream, with work.nearest and without
-// work.pre; no kPowerSum.
+// REQUIRES: ReduceGroups or TakeGivenStatistics was started before in the stream, with work.nearest; no
+// kPowerSum.
 cudaError_t BoundGroups(const GroupWork& work, const NearestWork& nearest, cudaStream_t stream);
 // ApplyGroups, each element rounded to the nearest value or left to the host. REQUIRES: BoundGroups was started before.
 cudaError_t ApplyToNearest(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
@@ -68,10 +65,10 @@ struct NearestRows {
   double residual_scale = 1;
   void* h = nullptr;  // null, or the output of that sum
 };
-// True if a block of threads can hold a row: see nearest_rows.cu.
-bool FitsNearestRows(const DeviceLimits& limits, const GroupWork& work);
+// True if a block of threads can hold a row of n elements: see nearest_rows.cu.
+bool FitsNearestRows(const DeviceLimits& limits, DType dtype, int64_t n);
 // ReduceGroups, BoundGroups and ApplyToNearest in one launch, without work.results, work.parts and work.nearest.
-// REQUIRES: FitsNearestRows; y is wanted; the statistics are not given. Moments are those of f64 sums, where groups are
+// REQUIRES: FitsNearestRows, no mask; y is wanted; the statistics are not given. Moments are those of f64 sums, where groups are
 // not finite: the caller has the others summed in pairs.
 cudaError_t NormaliseRowsToNearest(const DeviceLimits& limits, const NearestRows& rows, cudaStream_t stream);
 

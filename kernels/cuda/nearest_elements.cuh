@@ -4,10 +4,10 @@
 #ifndef NORMD_KERNELS_CUDA_NEAREST_ELEMENTS_CUH_
 #define NORMD_KERNELS_CUDA_NEAREST_ELEMENTS_CUH_
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/bounded_group.h"
 #include "kernels/certificate.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
@@ -24,56 +24,22 @@ __device__ inline void Leave(LeftToHost* left, int64_t item) {
 
 // ---- Groups ----
 
-__device__ inline NormalisedBound NarrowBound(const GroupWork& work, const NearestWork& nearest,
-                                              const NearestGroup& group) {
-  if (nearest.is_given) return BoundOfGiven(group.finished);
-  const SumErrors sums = {nearest.additions, group.shift, group.is_zero};
-  return work.statistic == Statistic::kMeanVariance
-             ? BoundAboutMean(static_cast<double>(work.counted), sums, group.finished)
-             : BoundAboutZero(work.statistic, sums, group.finished);
+__device__ inline GroupTraits TraitsOf(const GroupWork& work, const NearestWork& nearest) {
+  return {.statistic = work.statistic,
+          .counted = static_cast<double>(work.counted),
+          .is_wide = work.wide(),
+          .is_given = nearest.is_given,
+          .has_eps = work.rule.eps > 0,
+          .all_counted = work.mask == nullptr && work.statistic_reduce1 == work.reduce1,
+          .elements = nearest.elements};
+}
+__device__ inline SumErrors SumErrorsOf(const NearestWork& nearest, const NearestGroup& group) {
+  return {nearest.additions, group.shift, group.is_zero};
 }
 
-// True if every element that was summed is equal to the shift, and the mean is, too.
-__device__ inline bool IsEqual(const GroupWork& work, const NearestWork& nearest, const NearestGroup& group) {
-  const bool centred = work.statistic == Statistic::kMeanVariance;
-  return group.is_zero && nearest.elements.relative == 0 && (!centred || group.finished.mean == group.shift);
-}
-
-__device__ inline NormalisedBound WideBound(const GroupWork& work, const NearestWork& nearest,
-                                            const NearestGroup& group) {
-  const bool centred = work.statistic == Statistic::kMeanVariance;
-  if (nearest.is_given) return WideBoundOfGiven(centred, nearest.elements, group.finished);
-  if (IsEqual(work, nearest, group)) return WideBoundOfEqual(group.finished);
-  const SumErrors sums = {nearest.additions, group.shift, group.is_zero};
-  return centred ? WideBoundAboutMean(static_cast<double>(work.counted), sums, nearest.elements, group.finished)
-                 : WideBoundAboutZero(sums, nearest.elements, group.finished);
-}
-
-// GroupBound of kernels/cpu/nearest_group.h.
-__device__ inline void BoundGroup(const GroupWork& work, const NearestWork& nearest, NearestGroup* group) {
-  const FinishedStatistics& finished = group->finished;
-  const bool has_divisor = std::isfinite(finished.inverse_std) ||
-                           (work.rule.eps > 0 && (nearest.is_given || !std::isnan(finished.inverse_std)));
-  group->normalises_to_zero = false;
-  if (!work.wide()) {
-    group->is_finite = std::isfinite(finished.m2) && std::isfinite(finished.mean) && has_divisor;
-    group->bound = NarrowBound(work, nearest, *group);
-    return;
-  }
-  const double inverse = finished.statistics.inverse.hi;
-  const bool shows_none = nearest.elements.relative > 0 && std::isfinite(finished.m2) && !(finished.m2 > 0);
-  if (nearest.is_given) {
-    group->is_finite = std::isfinite(finished.m2) && std::isfinite(finished.mean) && has_divisor;
-  } else if (shows_none) {
-    group->is_finite = std::isfinite(finished.mean);
-  } else {
-    group->is_finite = std::isfinite(inverse) && inverse != 0 && std::isfinite(finished.statistics.delta.hi);
-  }
-  group->bound = WideBound(work, nearest, *group);
-  const bool all_counted = work.mask == nullptr && work.statistic_reduce1 == work.reduce1;
-  group->normalises_to_zero = !nearest.is_given && all_counted && IsEqual(work, nearest, *group);
-  // What is lost where x * scale, scale * r or n is so small that its low part is no f64.
-  if (!group->normalises_to_zero) group->bound.beta += 0x1p-1070 * (1 + inverse + finished.inverse_std);
+__device__ inline void SetBound(const GroupWork& work, const NearestWork& nearest, NearestGroup* group) {
+  static_cast<BoundedGroup&>(*group) =
+      BoundGroup(TraitsOf(work, nearest), SumErrorsOf(nearest, *group), group->finished);
 }
 
 // True if every number within `error` of the pair rounds to `rounded`. The last digit of sums of such numbers is no
@@ -111,7 +77,9 @@ __device__ inline bool DecidesOutputs(const GroupOutputs& outputs, const Nearest
 // True if the mean and m2 in pairs round to the nearest values. Those of equal elements are exact.
 __device__ inline bool DecidesMoments(const GroupWork& work, const NearestWork& nearest, const NearestGroup& group) {
   if (!group.has_pairs) return false;
-  if (IsEqual(work, nearest, group)) return group.m2.hi == 0 && group.m2.lo == 0;
+  if (IsEqual(TraitsOf(work, nearest), SumErrorsOf(nearest, group), group.finished)) {
+    return group.m2.hi == 0 && group.m2.lo == 0;
+  }
   const StatisticsBound bound(group, nearest.bound_factor);
   const bool has_mean =
       work.statistic != Statistic::kMeanVariance || RoundsToOneF64(group.mean, bound.of_mean, group.mean.hi);
@@ -142,65 +110,16 @@ __device__ inline void DecideOutputs(const GroupWork& work, const NearestWork& n
 
 // ---- Elements ----
 
-// GroupBound::Of of kernels/cpu/nearest_group.h, for one w and b. `in_pairs`: y is f64.
-__device__ inline ElementBound BoundOfElement(const GroupWork& work, const ApplyWork& apply, const NearestWork& nearest,
-                                              const NearestGroup& group, Affine<double> affine) {
-  if (std::isinf(nearest.bound_factor)) return {};
+// Of one w and b. The rounding of y is no part of the bound of narrow elements, see kRoundingOfY.
+__device__ inline ElementBound BoundOf(const GroupWork& work, const ApplyWork& apply, const NearestWork& nearest,
+                                       const NearestGroup& group, const Affine<double>& affine) {
+  const ElementTraits traits = {.is_wide = work.wide(),
+                                .is_f64 = apply.y_dtype == DType::kF64,
+                                .is_centred = work.statistic == Statistic::kMeanVariance,
+                                .casts_first = apply.cast_order == CastOrder::kCastThenAffine,
+                                .bound_factor = nearest.bound_factor};
   const bool keeps_sign = apply.parameters.bias == nullptr || (affine.bias == 0 && std::signbit(affine.bias));
-  if (apply.cast_order == CastOrder::kCastThenAffine) affine = {1, 0};
-  const bool in_pairs = apply.y_dtype == DType::kF64;
-  // The rounding of y is no part of the bound of narrow elements, see kRoundingOfY.
-  ElementBound bound = work.wide()
-                           ? BoundOfWideElements(group.bound, in_pairs ? kPairUnit : kUnit, affine.weight, affine.bias)
-                           : BoundOfElements(group.bound, affine.weight, 0);
-  bound.fixed *= nearest.bound_factor;
-  bound.relative *= nearest.bound_factor;
-  // Digits of pairs that small are lost.
-  if (in_pairs && !group.normalises_to_zero) bound.fixed += 0x1p-1000;
-  // Where w is 0 and no b is added, y has the sign of n, which an element near the mean may not show.
-  const bool centred = work.statistic == Statistic::kMeanVariance;
-  if (affine.weight == 0 && keeps_sign && centred && bound.fixed == 0) bound.fixed = 0x1p-1000;
-  return bound;
-}
-
-// The significand bits of T and the least exponent of its normal values.
-template <typename T>
-struct Narrowness;
-template <>
-struct Narrowness<F32> {
-  static constexpr int kBits = 24, kMinExponent = -126;
-};
-template <>
-struct Narrowness<BF16> {
-  static constexpr int kBits = 8, kMinExponent = -126;
-};
-template <>
-struct Narrowness<F16> {
-  static constexpr int kBits = 11, kMinExponent = -14;
-};
-
-// 2^exponent. REQUIRES: it is a normal f64.
-__device__ constexpr double PowerOfTwo(int exponent) {
-  return std::bit_cast<double>(static_cast<uint64_t>(1023 + exponent) << 52);
-}
-
-// True if a middle between two adjacent values of T, or 0, may lie within `bound` of y, and for NaN and Inf; see
-// IsDoubtful of kernels/cpu/nearest-inl.h. An element that is exactly 0 is not doubtful if its bound is 0.
-template <typename T>
-__device__ inline bool IsNearMiddle(T /*type*/, double y, double bound) {
-  constexpr int kDropped = 53 - Narrowness<T>::kBits;
-  constexpr uint64_t kLow = (uint64_t{1} << kDropped) - 1;
-  constexpr uint64_t kHalf = uint64_t{1} << (kDropped - 1);
-  const double magnitude = std::fabs(y);
-  if (magnitude > 0 && magnitude < PowerOfTwo(Narrowness<T>::kMinExponent)) {
-    // The middles of subnormal values are the odd multiples of half an ulp of theirs.
-    constexpr int kUlp = Narrowness<T>::kMinExponent - Narrowness<T>::kBits + 1;
-    constexpr double kRound = 1.5 * PowerOfTwo(kUlp + 52);
-    const double from_value = std::fabs(magnitude - ((magnitude + kRound) - kRound));
-    return PowerOfTwo(kUlp - 1) - from_value <= bound || magnitude <= bound;
-  }
-  const double middle = std::bit_cast<double>((std::bit_cast<uint64_t>(y) & ~kLow) | kHalf);
-  return !(std::fabs(y - middle) > bound);
+  return BoundOfElement(group, traits, affine.weight, traits.is_wide ? affine.bias : 0, keeps_sign);
 }
 
 // A value of the type of y, and whether the exact one may round to another.
@@ -235,12 +154,12 @@ __device__ inline void LeaveElement(const NearestWork& nearest, const NearestGro
 
 // Narrow elements are calculated in f64.
 template <typename T>
-__device__ inline NearestValue NarrowValue(T type, double x, const GroupStatistics& s, const Affine<double>& affine,
+__device__ inline NearestValue NarrowValue(T /*type*/, double x, const GroupStatistics& s, const Affine<double>& affine,
                                            const ElementBound& bound, double rounding) {
   const double product = ((x - s.shift) - s.delta.hi) * s.inverse.hi * affine.weight;
   const double y = product + affine.bias;
   const double error = std::fabs(y) * rounding + (std::fabs(product) * bound.relative + bound.fixed);
-  return {y, IsNearMiddle(type, y, error)};
+  return {y, IsNearMiddle<T::kDType>(y, error)};
 }
 
 }  // namespace normd::cuda

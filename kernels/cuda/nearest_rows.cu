@@ -31,8 +31,8 @@ struct alignas(kVectorBytes) RowState {
   NarrowPart parts[kWarps];
 };
 
-int64_t RowBytes(const GroupWork& work) {
-  const int64_t bytes = work.reduce1 * SizeOf(work.x.dtype);
+int64_t RowBytes(DType dtype, int64_t n) {
+  const int64_t bytes = n * SizeOf(dtype);
   return static_cast<int64_t>(sizeof(RowState)) + order::CeilDiv(bytes, kVectorBytes) * kVectorBytes;
 }
 
@@ -120,7 +120,7 @@ class NearestRow {
     group.finished = finished;
     group.shift = shift;
     group.is_zero = sums.second == 0;
-    BoundGroup(work_, rows_.nearest, &group);
+    SetBound(work_, rows_.nearest, &group);
     state_->group = group;
     if (group.is_finite) DecideOutputs(work_, rows_.nearest, row_, group);
   }
@@ -142,7 +142,7 @@ class NearestRow {
       const double x = Value(i);
       const Affine<double> affine =
           absent ? Affine<double>() : AffineAt<double>(apply.parameters, ParameterOf(i, first));
-      const ElementBound bound = BoundOfElement(work_, apply, rows_.nearest, group, affine);
+      const ElementBound bound = BoundOf(work_, apply, rows_.nearest, group, affine);
       const NearestValue value =
           NarrowValue(T(), x, group.finished.statistics, BeforeRounding(apply.cast_order, affine), bound, rounding);
       y[i] = Rounded(T(), apply.cast_order, value.y, affine);
@@ -179,15 +179,14 @@ double AdditionsInThreads(int64_t counted, int64_t threads) {
 
 }  // namespace
 
-bool FitsNearestRows(const DeviceLimits& limits, const GroupWork& work) {
-  return !work.columns && !work.wide() && work.reduce0 == 1 && work.mask == nullptr && work.statistic_reduce1 > 0 &&
-         work.pre == nullptr && RowBytes(work) <= limits.shared_bytes;
+bool FitsNearestRows(const DeviceLimits& limits, DType dtype, int64_t n) {
+  return RowBytes(dtype, n) <= limits.shared_bytes;
 }
 
 cudaError_t NormaliseRowsToNearest(const DeviceLimits& limits, const NearestRows& rows, cudaStream_t stream) {
   NearestRows launched = rows;
   const GroupWork& work = rows.work;
-  const int64_t row_bytes = RowBytes(work);
+  const int64_t row_bytes = RowBytes(work.x.dtype, work.reduce1);
   const bool by_warps = work.reduce1 <= kShortRow;
   launched.nearest.additions = AdditionsInThreads(work.statistic_reduce1, by_warps ? kWarp : kThreads);
   const LaunchShape shape = {

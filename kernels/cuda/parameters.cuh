@@ -420,12 +420,6 @@ class NarrowElements {
   const bool scaled_;
 };
 
-// PowerNorm's scale of channel k1 at position r0.
-__device__ __forceinline__ PositionScale PreOf(const GroupWork& work, int64_t r0, int64_t k1) {
-  const GroupStatistics& s = work.pre[r0 * work.groups + k1 / (work.keep1 / work.groups)].statistics;
-  return {s.scale, s.inverse.hi, s.inverse.lo};
-}
-
 // Writes those of mean, inverse_std and moments of a group that are wanted.
 __device__ inline void StoreOutputs(const GroupOutputs& outputs, int64_t group, double counted,
                                     const FinishedStatistics& result) {

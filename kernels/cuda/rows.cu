@@ -303,13 +303,15 @@ cudaError_t SumRowParts(const DeviceLimits& limits, const GroupWork& work, Round
     });
   }
   const int64_t segments = work.reduce0 < cut.chunk_segments ? work.reduce0 : cut.chunk_segments;
-  return VisitNarrowRows(work.x.dtype, PrecisionOf(round), work.statistic, ChunkLanes(segments, work.statistic_reduce1),
-                         [&]<typename T, typename Real, bool kCentred, int kLanes>() {
-                           cudaError_t error = cudaSuccess;
-                           if (SumByVectors<T, Real, kCentred>(limits, work, cut, stream, &error)) return error;
-                           return Launch(ChunksShape(limits, work, cut, kLanes), stream,
-                                         SumNarrowRowsKernel<T, Real, kCentred, kLanes>, work, cut);
-                         });
+  return VisitReal(PrecisionOf(round), [&]<typename Real>() {
+    return VisitNarrowRows(work.x.dtype, work.statistic, ChunkLanes(segments, work.statistic_reduce1),
+                           [&]<typename T, bool kCentred, int kLanes>() {
+                             cudaError_t error = cudaSuccess;
+                             if (SumByVectors<T, Real, kCentred>(limits, work, cut, stream, &error)) return error;
+                             return Launch(ChunksShape(limits, work, cut, kLanes), stream,
+                                           SumNarrowRowsKernel<T, Real, kCentred, kLanes>, work, cut);
+                           });
+  });
 }
 
 cudaError_t MeasureRows(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {

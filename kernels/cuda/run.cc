@@ -55,13 +55,11 @@ RowRange RangeOf(const DeviceJob& job, int64_t first_row) {
           .outputs = job.outputs};
 }
 
-Precision SumPrecisionOf(const DeviceJob& job) { return job.plan->SumPrecision(job.outputs.moments != nullptr); }
-
 RowKind KindOf(const DeviceJob& job) {
   const NormPlan& plan = *job.plan;
   return {.dtype = plan.dtype,
           .statistic = plan.statistic,
-          .precision = SumPrecisionOf(job),
+          .precision = plan.precision,
           .n = plan.reduce1,
           .counted = plan.statistic_reduce1};
 }
@@ -134,14 +132,13 @@ class JobRun {
   bool IsNearest() const { return job_.left != nullptr; }
 
   // True if one launch normalises rows to the nearest value. REQUIRES: IsNearest().
-  bool RunsAsNearestRows() const {
-    return y_ != nullptr && plan_.elements > 0 && !plan_.given_statistics && !SumsPowers(plan_.statistic) &&
-           FitsNearestRows(limits_, PlanGroups());
+  bool RunsOnce() const {
+    return y_ != nullptr && job_.mask == nullptr && x_.dtype == plan_.dtype && RunsAsNearestRows(limits_, plan_);
   }
   // True if that launch adds the residual, too. Moments take the sum from memory.
   bool FusesNearestResidual() const {
     return IsNearest() && FusesResidual(job_) && plan_.permutation.empty() && job_.outputs.moments == nullptr &&
-           RunsAsNearestRows();
+           RunsOnce();
   }
 
   absl::Status AddResidual() {
@@ -232,7 +229,7 @@ class JobRun {
     work.statistic_reduce1 = plan_.statistic_reduce1;
     work.statistic = plan_.statistic;
     // f64 elements are calculated in pairs, whatever the plan says.
-    work.precision = work.wide() ? Precision::kExact : SumPrecisionOf(job_);
+    work.precision = work.wide() ? Precision::kExact : plan_.precision;
     work.rule = RuleOf(plan_);
     work.mask = job_.mask;
     work.counted = job_.positions.counted;
@@ -249,17 +246,6 @@ class JobRun {
             .parameters = job_.parameters,
             .index = IndexOf(plan_),
             .cast_order = plan_.cast_order};
-  }
-
-  // PowerNorm: the groups of channels of each position, as adjacent rows.
-  GroupWork PositionGroups() const {
-    GroupWork work;
-    work.x = x_;
-    work.keep0 = plan_.reduce0 * plan_.power_groups;
-    work.reduce1 = work.statistic_reduce1 = work.counted = plan_.keep1 / plan_.power_groups;
-    work.statistic = Statistic::kMeanSquare;
-    work.rule = RuleOf(plan_);
-    return work;
   }
 
   absl::Status TakeMemory(GroupWork* work, bool sums) {
@@ -313,7 +299,7 @@ class JobRun {
     // Sums in f64 do not decide moments.
     const bool sums_again = work.outputs.moments != nullptr && !work.wide();
     if (!sums_again) nearest.moments = work.outputs.moments;
-    if (RunsAsNearestRows()) {
+    if (RunsOnce()) {
       NearestRows rows = {.work = work, .apply = PlanElements(), .nearest = nearest};
       if (FusesNearestResidual()) {
         rows.residual = job_.residual.data;
@@ -353,13 +339,6 @@ class JobRun {
     GroupWork work = PlanGroups();
     const ApplyWork apply = PlanElements();
     const bool has_elements = y_ != nullptr && plan_.elements > 0;
-    if (plan_.power_groups > 0 && plan_.elements > 0) {
-      GroupWork groups = PositionGroups();
-      NORMD_RETURN_IF_FAILED(TakeMemory(&groups, true));
-      NORMD_CUDA_RETURN_STATUS(ReduceGroups(limits_, groups, stream_), "groups");
-      work.pre = groups.results;
-      work.groups = plan_.power_groups;
-    }
     if (has_elements && !plan_.given_statistics && FitsInBlocks(limits_, work, apply)) {
       return StatusOf(NormaliseGroups(limits_, work, apply, stream_), "groups");
     }
@@ -399,7 +378,6 @@ class JobRun {
 struct RowKey {
   DType dtype;
   Statistic statistic;
-  Precision precision;
   int64_t n, counted;
   bool in_registers;
 
@@ -408,25 +386,28 @@ struct RowKey {
 
 RowKey KeyOf(const DeviceLimits& limits, const DeviceJob& job) {
   const NormPlan& plan = *job.plan;
-  return {plan.dtype,   plan.statistic,         SumPrecisionOf(job),
-          plan.reduce1, plan.statistic_reduce1, RunsInRegisters(limits, job)};
+  return {plan.dtype, plan.statistic, plan.reduce1, plan.statistic_reduce1, RunsInRegisters(limits, job)};
 }
 
-// True if the moments come from sums of their own, so that the other outputs do not depend on whether they are wanted.
-// A stream that is kept wide has one kind of sums.
-bool TakesMomentsApart(const DeviceJob& job) {
-  const bool has_others = job.y != nullptr || job.outputs.inverse_std != nullptr;
-  const bool is_wide = job.residual.data != nullptr && job.residual_rounding == ResidualRounding::kKeepWide;
-  return job.outputs.moments != nullptr && has_others && !is_wide && job.plan->SumsMomentsApart();
+}  // namespace
+
+bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan) {
+  return plan.precision == Precision::kFast && plan.pattern == Pattern::kRows && !plan.given_statistics &&
+         plan.reduce0 == 1 && plan.elements > 0 && plan.statistic_reduce1 > 0 &&
+         FitsOnChip(limits, plan.dtype, plan.reduce1);
 }
 
-// Starts all jobs on `stream`, those with rows of one kind in one launch.
-absl::Status RunTogether(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena,
-                         cudaStream_t stream) {
+bool RunsAsNearestRows(const DeviceLimits& limits, const NormPlan& plan) {
+  return plan.precision == Precision::kExact && plan.pattern == Pattern::kRows && plan.dtype != DType::kF64 &&
+         !plan.given_statistics && plan.reduce0 == 1 && plan.elements > 0 && plan.statistic_reduce1 > 0 &&
+         !SumsPowers(plan.statistic) && FitsNearestRows(limits, plan.dtype, plan.reduce1);
+}
+
+absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena, cudaStream_t stream) {
   std::map<RowKey, std::vector<const DeviceJob*>> rows;
   for (const DeviceJob& job : jobs) {
     const NormPlan& plan = *job.plan;
-    const bool is_there = plan.permutation.empty() && FusesResidual(job) && job.left == nullptr;
+    const bool is_there = plan.permutation.empty() && FusesResidual(job);
     JobRun run(limits, job, jobs.size() == 1, arena, stream);
     if (is_there && job.mask == nullptr && RunsAsWholeRows(limits, plan) && !run.PrefersTiles()) {
       rows[KeyOf(limits, job)].push_back(&job);
@@ -438,28 +419,6 @@ absl::Status RunTogether(const DeviceLimits& limits, absl::Span<const DeviceJob>
     NORMD_RETURN_IF_FAILED(RunWholeRows(limits, jobs_of_key, stream));
   }
   return absl::OkStatus();
-}
-
-}  // namespace
-
-bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan) {
-  return plan.pattern == Pattern::kRows && plan.dtype != DType::kF64 && !plan.given_statistics && plan.reduce0 == 1 &&
-         plan.power_groups == 0 && !SumsPowers(plan.statistic) && plan.cast_order == CastOrder::kAffineThenCast &&
-         plan.elements > 0 && plan.statistic_reduce1 > 0 && FitsOnChip(limits, plan.dtype, plan.reduce1);
-}
-
-absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena, cudaStream_t stream) {
-  std::vector<DeviceJob> others(jobs.begin(), jobs.end());
-  std::vector<DeviceJob> moments;
-  for (DeviceJob& job : others) {
-    if (job.left != nullptr || !TakesMomentsApart(job)) continue;
-    DeviceJob& apart = moments.emplace_back(job);
-    apart.y = apart.h = apart.outputs.mean = apart.outputs.inverse_std = nullptr;
-    job.outputs.moments = nullptr;
-  }
-  // First, because y or h may be x.
-  NORMD_RETURN_IF_FAILED(RunTogether(limits, moments, arena, stream));
-  return RunTogether(limits, others, arena, stream);
 }
 
 }  // namespace normd::cuda

@@ -36,15 +36,20 @@ struct DeviceJob {
   void* y = nullptr;
   void* h = nullptr;
   GroupOutputs outputs;
-  // Not null: results are rounded to the nearest value, and those that are undecided are listed here. REQUIRES: as
-  // BoundGroups; x is not y; no PowerNorm.
+  // Not null: results are rounded to the nearest value, and those that are undecided are listed here. REQUIRES: not
+  // null unless the plan is FAST or LpNorm of an order without one (GivesNearest); as BoundGroups; x is not y, and
+  // neither it nor the residual is h where the residual is kept wide; no PowerNorm.
   LeftToHost* left = nullptr;
   double bound_factor = 1;  // see NearestOptions
 };
 
-// True if one fused kernel runs both passes over the rows of a plan. Such jobs of equal row length, dtype, statistic
-// and precision of the sums are launched together.
+// True if one fused kernel runs both passes over the rows of a FAST plan. Such jobs of equal row length, dtype and
+// statistic are launched together.
 bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan);
+
+// True if one kernel runs both passes over the rows of an EXACT plan, to the nearest value, unless a mask or a residual
+// that is kept wide forbids it.
+bool RunsAsNearestRows(const DeviceLimits& limits, const NormPlan& plan);
 
 // Starts all jobs on `stream`, with scratch from `arena`. RESOURCE_EXHAUSTED if the arena has too little room, else
 // what StatusOf says. Results do not depend on which jobs come together. REQUIRES: the arena is not reset until the

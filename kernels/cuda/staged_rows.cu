@@ -547,7 +547,7 @@ cudaError_t NormaliseStagedRows(const DeviceLimits& limits, const RowLaunch& lau
     grid.shared_bytes = cut.block_chunks * (cut.slot_bytes + static_cast<int64_t>(sizeof(NarrowPart)));
   }
   return VisitNarrowDType(launch.dtype, [&]<typename T>() {
-    return VisitReal(launch.precision, [&]<typename Real>() {
+    return VisitFused(launch.precision, [&]<typename Real>() {
       return VisitCentred(launch.statistic, [&]<bool kCentred>() {
         return Launch(grid, stream, NormaliseStagedRowsKernel<T, Real, kCentred>, parameters);
       });

@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(kThreads) BeginWideGroupsKernel(const __grid_c
   if (group >= work.StatisticsGroups()) return;
   GroupState state;
   FinishedStatistics finished;
-  const Magnitude magnitude = work.pre == nullptr ? AsMagnitude(work.magnitudes[group]) : Magnitude();
+  const Magnitude magnitude = AsMagnitude(work.magnitudes[group]);
   if (IsEmpty(work)) {
     finished = Finish(work, {}, 0, 1, Precision::kExact);
   } else if (SumsPowers(work.statistic)) {
@@ -471,7 +471,7 @@ GroupWork FirstRoundOf(const DeviceLimits& limits, const GroupWork& work) {
 
 cudaError_t ReduceWideGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {
   const bool any = !IsEmpty(work);
-  if (work.pre == nullptr && any) {
+  if (any) {
     NORMD_CUDA_RETURN_IF_ERROR(work.columns ? MeasureColumns(limits, work, stream) : MeasureRows(limits, work, stream));
   }
   NORMD_CUDA_RETURN_IF_ERROR(Launch(ThreadsShape(work), stream, BeginWideGroupsKernel, work));

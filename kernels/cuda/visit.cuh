@@ -54,6 +54,13 @@ cudaError_t VisitReal(Precision precision, const Visit& visit) {
   return precision == Precision::kFast ? visit.template operator()<float>() : visit.template operator()<double>();
 }
 
+// The same for kernels that make both passes in one launch: under FAST alone. EXACT goes the ways of nearest.h; the
+// kernels have its sums and elements in f64, but no test of each element yet, so that no instance of them would run.
+template <typename Visit>
+cudaError_t VisitFused(Precision precision, const Visit& visit) {
+  return precision == Precision::kFast ? visit.template operator()<float>() : cudaErrorInvalidValue;
+}
+
 // The number of threads that share a chunk of `segments` segments, each of n elements or more: 8, 16 or a warp. Of
 // several segments, each keeps a warp busy unless it is shorter than the warp.
 inline int ChunkLanes(int64_t segments, int64_t n) {
@@ -61,22 +68,19 @@ inline int ChunkLanes(int64_t segments, int64_t n) {
   return n <= 8 ? 8 : n <= 16 ? 16 : kWarp;
 }
 
-// Calls visit<T, Real, kCentred, kLanes>() for kernels that sum narrow rows chunk by chunk. `lanes` is that of
-// ChunkLanes().
+// Calls visit<T, kCentred, kLanes>() for kernels that sum narrow rows chunk by chunk. `lanes` is that of ChunkLanes().
 template <typename Visit>
-cudaError_t VisitNarrowRows(DType dtype, Precision precision, Statistic statistic, int lanes, const Visit& visit) {
+cudaError_t VisitNarrowRows(DType dtype, Statistic statistic, int lanes, const Visit& visit) {
   return VisitNarrowDType(dtype, [&]<typename T>() {
-    return VisitReal(precision, [&]<typename Real>() {
-      return VisitCentred(statistic, [&]<bool kCentred>() {
-        switch (lanes) {
-          case 8:
-            return visit.template operator()<T, Real, kCentred, 8>();
-          case 16:
-            return visit.template operator()<T, Real, kCentred, 16>();
-          default:
-            return visit.template operator()<T, Real, kCentred, kWarp>();
-        }
-      });
+    return VisitCentred(statistic, [&]<bool kCentred>() {
+      switch (lanes) {
+        case 8:
+          return visit.template operator()<T, kCentred, 8>();
+        case 16:
+          return visit.template operator()<T, kCentred, 16>();
+        default:
+          return visit.template operator()<T, kCentred, kWarp>();
+      }
     });
   });
 }

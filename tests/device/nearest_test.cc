@@ -1,8 +1,10 @@
-// EXACT to the nearest value on the emulated device: the bytes of the CPU backend with the same options, and so of the
-// exact oracle, whichever rung decides an element, wherever the tensors lie.
+// EXACT on the emulated device: the nearest value, by the exact oracle, and the bytes of the CPU backend, whichever
+// rung decides an element, wherever the tensors lie, whichever output replaces an input.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,18 +23,10 @@
 
 namespace normd {
 
-std::unique_ptr<Backend> EmulatedNearestBackend(const NearestOptions& nearest);
-std::unique_ptr<Backend> EmulatedNearestBackend(const NearestOptions& nearest) {
-  return EmulatedCudaBackend({.streams = 1, .nearest = nearest});
-}
-
 namespace {
 
 std::unique_ptr<Backend> NearestCuda(double bound_factor = 1, bool exact_first = false) {
-  return EmulatedNearestBackend({.bound_factor = bound_factor, .exact_first = exact_first});
-}
-std::unique_ptr<Backend> NearestCpu() {
-  return MakeCpuBackend({.threads = 1, .inline_elements = int64_t{1} << 40, .grain_elements = int64_t{1} << 40});
+  return EmulatedCudaBackend({.streams = 1, .nearest = {.bound_factor = bound_factor, .exact_first = exact_first}});
 }
 
 bool IsJudged(const Case& c, int64_t most) {
@@ -51,19 +45,17 @@ class DeviceNearestTest : public testing::TestWithParam<Method> {
  protected:
   DeviceNearestTest() { cuda_on_cpu::Reset(); }
   static std::vector<Case> Cases(int64_t most) { return Judged(cases::AllOf(GetParam()), most); }
-  const std::unique_ptr<Backend> cpu_ = NearestCpu();
+  const std::unique_ptr<Backend> cpu_ = InlineCpuBackend();
 };
 
-TEST_P(DeviceNearestTest, GivesTheBytesOfTheCpu) {
+// Moments have sums of their own: see agreement_test.cc for jobs with them.
+TEST_P(DeviceNearestTest, GivesTheBytesOfTheCpuWithoutMoments) {
   const std::unique_ptr<Backend> cuda = NearestCuda();
   uint64_t seed = 0;
   for (const Case& c : Cases(int64_t{1} << 40)) {
     cuda_on_cpu::SetSeed(seed++);
     const CaseData data = DataOf(c);
-    for (const bool moments : {false, true}) {
-      EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data, 0, moments), Execute(*cpu_, c, data, 0, moments)), "")
-          << c.Name() << (moments ? " with moments" : "");
-    }
+    EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data, 0, false), Execute(*cpu_, c, data, 0, false)), "") << c.Name();
   }
 }
 
@@ -137,9 +129,13 @@ class OnDevice {
   void* data_ = nullptr;
 };
 
+// Those without a nearest value, too.
 TEST_P(DeviceNearestTest, GivesTheSameBytesInMemoryOfTheDevice) {
   const std::unique_ptr<Backend> cuda = NearestCuda(1e6);
-  const std::vector<Case> all = Cases(20'000);
+  std::vector<Case> all;
+  for (const Case& c : cases::AllOf(GetParam())) {
+    if (PlanOf(c)->elements <= 20'000) all.push_back(c);
+  }
   for (size_t i = 0; i < all.size(); i += 5) {
     const CaseData data = DataOf(all[i]);
     const Outputs want = Execute(*cpu_, all[i], data);
@@ -160,6 +156,34 @@ TEST_P(DeviceNearestTest, GivesTheSameBytesInMemoryOfTheDevice) {
       EXPECT_TRUE((in_place ? x : y).Content() == want.y) << all[i].Name() << (in_place ? " in place" : "");
       EXPECT_TRUE(h.Content() == want.h) << all[i].Name();
       EXPECT_TRUE(run.TakeOutputs().inverse_std == want.inverse_std) << all[i].Name();
+    }
+  }
+}
+
+// h in the place of x, or of the residual, which the host may have to read again.
+TEST_P(DeviceNearestTest, GivesTheSameBytesWhereTheStreamReplacesAnInput) {
+  const std::unique_ptr<Backend> backends[] = {NearestCuda(1e6), NearestCuda(kInf)};
+  for (const Case& c : Cases(5'000)) {
+    if (!c.residual.has_value()) continue;
+    const CaseData data = DataOf(c);
+    const Outputs want = Execute(*cpu_, c, data);
+    for (const std::unique_ptr<Backend>& cuda : backends) {
+      for (const bool replaces_x : {true, false}) {
+        if (!replaces_x && c.residual->dtype != c.dtype) continue;
+        CaseRun run(*cuda, c, *PlanOf(c), data, 0);
+        Job job = run.MakeJob();
+        const OnDevice x(data.x), residual(data.residual), y(std::string(want.y.size(), '\xA5'));
+        job.x_space = job.y_space = job.h_space = job.residual.space = CudaSpace(0);
+        job.x = x.data();
+        job.residual.data = residual.data();
+        job.y = y.data();
+        job.h = replaces_x ? x.data() : residual.data();
+        ASSERT_TRUE(RunJobs(*cuda, {job}).ok()) << c.Name();
+        Outputs got = run.TakeOutputs();
+        got.y = y.Content();
+        got.h = (replaces_x ? x : residual).Content();
+        EXPECT_EQ(DifferenceOf(got, want), "") << c.Name() << (replaces_x ? " x" : " residual");
+      }
     }
   }
 }
@@ -200,7 +224,7 @@ class DeviceNearestShapesTest : public testing::Test {
       EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data, 0, false), Execute(*cpu_, c, data, 0, false)), "") << c.Name();
     }
   }
-  const std::unique_ptr<Backend> cpu_ = NearestCpu();
+  const std::unique_ptr<Backend> cpu_ = InlineCpuBackend();
 };
 
 TEST_F(DeviceNearestShapesTest, LongRows) { ExpectBytesOfTheCpu(shapes::LongRows()); }
@@ -210,19 +234,44 @@ TEST_F(DeviceNearestShapesTest, ChannelsLastGroups) { ExpectBytesOfTheCpu(shapes
 TEST_F(DeviceNearestShapesTest, ShortSegments) { ExpectBytesOfTheCpu(shapes::ShortSegments()); }
 TEST_F(DeviceNearestShapesTest, Residuals) { ExpectBytesOfTheCpu(shapes::Residuals()); }
 
-// Under FAST, and where no nearest value is promised, nothing changes.
-TEST_F(DeviceNearestShapesTest, OtherJobsAreThoseWithoutTheOption) {
-  const std::unique_ptr<Backend> cuda = NearestCuda();
-  const std::unique_ptr<Backend> cpu = InlineCpuBackend();
-  size_t judged = 0;
-  for (const Case& c : cases::All()) {
-    const NormPlan plan = *PlanOf(c);
-    if (plan.elements > 20'000 || (plan.precision == Precision::kExact && HasNearest(c, plan))) continue;
-    if (++judged % 5 != 0) continue;
-    const CaseData data = DataOf(c);
-    EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data), Execute(*cpu, c, data)), "") << c.Name();
+// Makes two elements of group 3 the mean of their group, so that they are b, and b the middle between two values, or 1.
+void PutAtTheMiddle(const NormPlan& plan, bool at_the_middle, CaseData* data) {
+  constexpr int64_t kGroup = 3;
+  constexpr uint16_t kOne = 0x3F80, kMinusOne = 0xBF80, kZero = 0;  // of bf16
+  auto* const x = reinterpret_cast<uint16_t*>(data->x.data());
+  const int64_t k0 = kGroup / plan.keep1, k1 = kGroup % plan.keep1;
+  for (int64_t i = 0; i < plan.reduce0 * plan.reduce1; ++i) {
+    const int64_t segment = (k0 * plan.reduce0 + i / plan.reduce1) * plan.keep1 + k1;
+    x[segment * plan.reduce1 + i % plan.reduce1] = i < 2 ? kZero : i % 2 == 0 ? kOne : kMinusOne;
   }
-  EXPECT_GT(judged, 100u);
+  auto* const bias = reinterpret_cast<float*>(data->bias.data());
+  std::fill_n(bias, plan.parameter_length, 1.0f);
+  if (!at_the_middle) return;
+  const int64_t first = plan.affine_index == AffineIndex::kElement ? 0 : kGroup;
+  bias[first] = 0x1.01p0f;
+}
+
+// The host reads the group of an element that it decides, not the tensor: channels whose elements lie apart, in short
+// runs, and in long ones, and rows.
+TEST_F(DeviceNearestShapesTest, TheHostReadsOneGroupForAnElement) {
+  const std::unique_ptr<Backend> cuda = NearestCuda();
+  const NormSpec first = cases::Of(Method::kBatchNorm, Layout::kChannelsFirst);
+  const NormSpec last = cases::Of(Method::kBatchNorm, Layout::kChannelsLast);
+  for (const Case& base : {cases::On(last, {4, 16, 512}), cases::On(first, {4, 512, 4, 4}),
+                           cases::On(first, {2, 8, 128, 256}), cases::On(cases::Over({64}), {512, 64})}) {
+    const Case c = cases::Affine(cases::With(base, DType::kBF16), DType::kF32, DType::kF32);
+    const NormPlan plan = *PlanOf(c);
+    int64_t bytes[2] = {};
+    for (const bool at_the_middle : {false, true}) {
+      CaseData data = DataOf(c);
+      PutAtTheMiddle(plan, at_the_middle, &data);
+      const int64_t before = cuda_on_cpu::BytesToHost();
+      const Outputs got = Execute(*cuda, c, data, 0, false);
+      bytes[at_the_middle ? 1 : 0] = cuda_on_cpu::BytesToHost() - before;
+      EXPECT_EQ(DifferenceOf(got, Execute(*cpu_, c, data, 0, false)), "") << c.Name();
+    }
+    EXPECT_EQ(bytes[1] - bytes[0], plan.reduce0 * plan.reduce1 * SizeOf(c.dtype)) << c.Name();
+  }
 }
 
 // More elements than the list has room for, of one job of several: the host runs that job.

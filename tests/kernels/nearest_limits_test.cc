@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cuda/backend.h"
 #include "tests/kernels/call.h"
 #include "tests/support/constants.h"
 #include "tests/support/judge_nearest.h"
@@ -18,9 +19,6 @@
 #include "tests/support/run_case.h"
 
 namespace normd {
-#ifdef NORMD_EMULATED_DEVICE
-std::unique_ptr<Backend> EmulatedNearestBackend(const NearestOptions& nearest);  // tests/device/nearest_test.cc
-#endif
 namespace {
 
 using cases::Call;
@@ -29,7 +27,7 @@ using oracle::Wide;
 
 std::unique_ptr<Backend> BackendOf(const NearestOptions& nearest) {
 #ifdef NORMD_EMULATED_DEVICE
-  return EmulatedNearestBackend(nearest);
+  return *MakeCudaBackend({.streams = 1, .nearest = nearest});
 #else
   return MakeCpuBackend({.nearest = nearest});
 #endif

@@ -3,7 +3,7 @@
 // --list    prints the shapes as JSON and measures nothing.
 // --probe   prints what the device is and measures nothing.
 // --more    adds shapes that the standard table has not, here and to --list.
-// --nearest measures EXACT beside EXACT to the nearest value instead.
+// --nearest measures whole requests, EXACT beside FAST, instead.
 // --turns   times what standard input asks for, see sections.h.
 // --peers   PyTorch's times on this machine, a file that tests/device/peers.py has written.
 // --only takes shapes by name, and "requests" for whole requests. Without a device the program says why and exits with

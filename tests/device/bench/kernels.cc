@@ -61,7 +61,7 @@ void MeasureShape(const GpuFacts& gpu, const GpuShape& shape, const PeerTimes& p
   report->Row(name, {Cell{.value = fast * 1e6, .decimals = 1}, Ratio(bytes / fast / 1e12),
                      Ratio(100 * bytes / fast / gpu.peak_bytes_per_second),
                      Ratio(copy / fast, FloorOf(fits && shape.floor_fits > 0 ? shape.floor_fits : shape.floor)),
-                     Ratio(fast / seconds[kExact], FloorOf(shape.exact_floor)), Ratio(bytes / copy / 1e12),
+                     Ratio(fast / seconds[kExact]), Ratio(bytes / copy / 1e12),
                      PeerCell(peers, name, "eager", shape.eager_floor, fast),
                      PeerCell(peers, name, "compile", shape.compile_floor, fast)});
 }

@@ -25,7 +25,8 @@ void ServeTurns(const GpuFacts& gpu);
 // twice, and in CUDA memory, beside the bare kernel; small requests together and one by one.
 void MeasureRequests(const GpuFacts& gpu, Report* report);
 
-// EXACT beside EXACT to the nearest value (kernels/nearest.h), request by request. It has not run on a GPU yet.
+// EXACT beside FAST, request by request: what the kernels leave of EXACT (kernels/nearest.h) is decided on the host. It
+// has not run on a GPU yet.
 void MeasureNearest(Report* report);
 
 }  // namespace normd::bench

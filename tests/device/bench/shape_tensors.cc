@@ -42,6 +42,7 @@ ShapeTensors::ShapeTensors(const GpuFacts& gpu, const GpuShape& shape, CacheStat
       parameters_(kParameters * int64_t{sizeof(double)}),
       parameters32_(kParameters * int64_t{sizeof(float)}),
       moments_(kParameters * 32 * int64_t{sizeof(double)}),
+      left_(int64_t{sizeof(cuda::LeftToHost)}),
       arena_(gpu.free_bytes / 2, OrDie(cuda::DeviceMemory::Of(0, gpu.free_bytes / 2)), stream_) {
   in_.Fill(NormalValues(shape.workload.dtype));
   const std::vector<double> ones(kParameters, 1.25);
@@ -95,6 +96,7 @@ cuda::DeviceJob ShapeTensors::JobOn(char* in, char* out) const {
   job.x = in;
   job.y = out;
   job.positions = CountPositions(plan_, nullptr);
+  if (plan_.precision == Precision::kExact) job.left = reinterpret_cast<cuda::LeftToHost*>(left_.data());
   if (shape_.residual) {
     job.residual = {.dtype = plan_.dtype, .data = in + tensor_bytes};
     job.h = out + tensor_bytes;

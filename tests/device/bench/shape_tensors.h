@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "kernels/cuda/arena.h"
+#include "kernels/cuda/nearest.h"
 #include "kernels/cuda/run.h"
 #include "tests/device/bench/device.h"
 #include "tests/device/bench/shapes.h"
@@ -46,7 +47,7 @@ class ShapeTensors {
   const cuda::DeviceLimits limits_;
   const cudaStream_t stream_;
   const int64_t bytes_, sets_;  // bytes of the inputs, or outputs, of a set
-  GpuMemory in_, out_, parameters_, parameters32_, moments_;
+  GpuMemory in_, out_, parameters_, parameters32_, moments_, left_;
   cuda::Arena arena_;
   NormPlan plan_;
 };

@@ -9,9 +9,6 @@ namespace normd::bench {
 
 namespace {
 
-// EXACT as a share of FAST.
-double ExactFloor(DType dtype) { return dtype == DType::kF32 ? 0.85 : 0.7; }
-
 // By width. Between 512 and 2 Ki nothing is stated; what is stated for the narrow is taken.
 double RowFloor(int64_t row) {
   constexpr int64_t kKi = 1 << 10;
@@ -47,7 +44,6 @@ class List {
   void Add(GpuShape shape) {
     for (const DType dtype : {DType::kBF16, DType::kF32}) {
       shape.workload.dtype = dtype;
-      shape.exact_floor = ExactFloor(dtype);
       shapes_.push_back(shape);
     }
   }

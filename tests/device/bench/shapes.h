@@ -17,7 +17,6 @@ struct GpuShape {
   double floor = 0;            // FAST's least share of a copy's speed; 0: none is stated
   double floor_fits = 0;       // the same where a statistics group fits on chip; 0: no other
   double eager_floor = 0;      // least speed as a multiple of PyTorch eager's; 0: none
-  double exact_floor = 0;      // least speed of EXACT as a share of FAST's
   double compile_floor = 1.0;  // least speed as a multiple of torch.compile's; 0: none
 
   std::string Name() const { return workload.Name() + (residual ? " +residual" : ""); }

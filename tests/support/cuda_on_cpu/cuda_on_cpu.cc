@@ -94,6 +94,7 @@ void Reset() {
   state.lost = cudaSuccess;
   state.kernels.clear();
   state.launches = 0;
+  state.bytes_to_host = 0;
   LastError() = cudaSuccess;
   CurrentDevice() = 0;
 }
@@ -102,6 +103,12 @@ int64_t Launches() {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   return state.launches;
+}
+
+int64_t BytesToHost() {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  return state.bytes_to_host;
 }
 
 size_t BytesAllocated() {

@@ -54,10 +54,11 @@ void FailCalls(const char* api_name, int after_calls, cudaError_t error, bool st
 void HoldEvents(bool hold);
 
 // Seed 0, one default device, which is this thread's current one and has no context, no faults, no events held, this
-// thread's last error forgotten, Launches() 0. Memory stays.
+// thread's last error forgotten, Launches() and BytesToHost() 0. Memory stays.
 void Reset();
 
 int64_t Launches();       // kernels run since Reset()
+int64_t BytesToHost();    // copied from the device since Reset()
 size_t BytesAllocated();  // device and pinned memory that was not freed
 int64_t ObjectsAlive();   // streams, events and opened IPC handles that were not given back
 

@@ -104,6 +104,7 @@ cudaError_t Copy(const char* api_name, void* to, const void* from, size_t bytes,
       return cudaErrorInvalidValue;
     }
     std::memmove(to, from, bytes);
+    if (kind == cudaMemcpyDeviceToHost) state.bytes_to_host += static_cast<int64_t>(bytes);
     return cudaSuccess;
   });
 }

@@ -78,6 +78,7 @@ struct State {
   bool holds_events = false;
   std::map<const void*, KernelLimits> kernels;
   int64_t launches = 0;
+  int64_t bytes_to_host = 0;
 };
 
 State& TheState();
