@@ -149,9 +149,8 @@ void SumExactly(const Run& run) {
   exact.is_wide() ? SumAll(run, exact.wide().data()) : SumAll(run, exact.narrow().data());
 }
 
-// Groups of a few elements cost less on the slow road, and the sums of many groups would be larger than x.
+// The sums of more groups might be far larger than x.
 bool SumsMomentsExactly(const Job& job) {
-  constexpr int64_t kLeastElements = 64;
   constexpr int64_t kMostGroups = 1 << 15;
   const NormPlan& plan = *job.plan;
   const bool has_squares = plan.statistic == Statistic::kMeanVariance || plan.statistic == Statistic::kMeanSquare ||
@@ -159,8 +158,7 @@ bool SumsMomentsExactly(const Job& job) {
   const bool is_plain = plan.power_groups == 0 && !plan.given_statistics && !job.residual.present() &&
                         (job.x != nullptr || job.x_buffer != nullptr);
   return job.moments != nullptr && job.exact == nullptr && has_squares && is_plain && GivesNearest(job) &&
-         plan.SetSize() >= kLeastElements && plan.StatisticsGroups() <= kMostGroups &&
-         CountPositions(plan, job.mask).counted > 0;
+         plan.StatisticsGroups() <= kMostGroups && CountPositions(plan, job.mask).counted > 0;
 }
 
 void RunWithExactMoments(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options) {
