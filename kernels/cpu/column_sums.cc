@@ -84,7 +84,7 @@ bool ColumnTile::SumNarrow(bool split) {
     if (IsCentred()) ChooseShifts();
     sums = SumTile(split);
   }
-  if (FinishTogether(split, sums.get())) return true;
+  if (FinishTogether(sums.get())) return true;
   std::vector<bool> pending(static_cast<size_t>(groups_), true);
   FinishPending(pending, sums.get());
   if (TakeBetterShifts(pending)) {
@@ -219,7 +219,7 @@ std::unique_ptr<double[]> ColumnTile::SumTile(bool split) const {
   return sums;
 }
 
-bool ColumnTile::FinishTogether(bool split, const double* sums) {
+bool ColumnTile::FinishTogether(const double* sums) {
   if (!IsCentred() || plan_.reduce1 != 1 || !by_factors_) return false;
   std::vector<double> shift(shift_.size());
   const double* const first = sums + RoomOf(columns_);
@@ -246,10 +246,6 @@ bool ColumnTile::FinishTogether(bool split, const double* sums) {
   const double* const delta = delta_hi_.get();
   if (std::any_of(delta, delta + groups_, [](double d) { return d != 0; })) centring_ = Centring::kTwice;
   results_ = {FinishedStatistics{.elements_in_f32 = true}};
-  StoreToNearest(split, [this](int64_t group) {
-    const auto c = static_cast<size_t>(group);
-    return FinishedStatistics{.mean = nearest_->mean[c], .inverse_std = inverse_hi_[c]};
-  });
   return true;
 }
 

@@ -49,10 +49,10 @@ void ColumnTile::Reduce(bool split) {
     if (nearest_ != nullptr) {
       const GroupBound bound = summed ? BoundOf(group) : GroupBound(run_, {}, result);
       TakeBound(group, result, bound);
+      if (run_.StoresGroups()) nearest_->groups.StoreGroup(first_k1_ + group, result, bound);
     }
     Spread(group, result);
   }
-  StoreToNearest(split, [this](int64_t group) { return results_[static_cast<size_t>(group)]; });
 }
 
 void ColumnTile::Apply(bool split) const {

@@ -80,7 +80,7 @@ class ColumnTile {
   std::unique_ptr<double[]> SumTile(bool split) const;
   // Finishes groups of one column each, a vector of groups at a time, from the sums of SumTile(). Returns false if some
   // group is not settled (see ChannelStatistics): Reduce then finishes, stores and spreads all of them again.
-  bool FinishTogether(bool split, const double* sums);
+  bool FinishTogether(const double* sums);
   // Writes results_ of the pending groups from their sums.
   void FinishPending(const std::vector<bool>& pending, double* sums);
   // The sums of kPowerSum's terms. `block.shift` is the largest |x| of each column's group, scaled. Methods with this
@@ -105,9 +105,6 @@ class ColumnTile {
                        : AdditionsInShallowColumns(plan_.reduce0, plan_.reduce1);
   }
   void TakeBound(int64_t group, const FinishedStatistics& result, const GroupBound& bound);
-  // Replaces what Run::StoreGroup wrote of each group, whose statistics are result_of(group), by the nearest values.
-  // Does nothing unless y is rounded to the nearest value.
-  void StoreToNearest(bool split, absl::FunctionRef<FinishedStatistics(int64_t)> result_of);
   // Takes the bounds of `count` settled groups of one column each, from `begin` on.
   void TakeBounds(int64_t begin, int64_t count, const ChannelStatistics& channels);
   // Prepares given statistics of groups of one column each; false if some are not finite, or too few.

@@ -197,7 +197,7 @@ slow_road::Affine NearestGroups::AffineOf(int64_t r0, int64_t k1, int64_t r1) co
   return affine;
 }
 
-void NearestGroups::StoreGroup(int64_t k1, const slow_road::SumsAbout* sums) {
+void NearestGroups::StoreGroup(int64_t k1) {
   const Job& job = run_.job;
   if (!GivenAreFinite(k1)) return;
   const int64_t group = k0_ * run_.plan.keep1 + k1;
@@ -208,7 +208,6 @@ void NearestGroups::StoreGroup(int64_t k1, const slow_road::SumsAbout* sums) {
   };
   const std::lock_guard<std::mutex> lock(mutex_);
   slow_road::SlowGroup& slow = At(k1);
-  if (sums != nullptr) slow.SumWith([about = *sums] { return about; });
   if (job.mean != nullptr) store(slow.NearestMean(format), job.mean);
   if (job.inverse_std != nullptr) store(slow.NearestInverse(format), job.inverse_std);
   if (job.moments == nullptr || run_.plan.given_statistics) return;
@@ -216,8 +215,7 @@ void NearestGroups::StoreGroup(int64_t k1, const slow_road::SumsAbout* sums) {
                         slow.NearestM2()};
 }
 
-void NearestGroups::StoreGroup(int64_t k1, const FinishedStatistics& result, const GroupBound& bound,
-                               const slow_road::SumsAbout* sums) {
+void NearestGroups::StoreGroup(int64_t k1, const FinishedStatistics& result, const GroupBound& bound) {
   if (!bound.is_finite) return;
   const double factor = run_.nearest.bound_factor;
   const bool has_bound = bound.bound.decides() && std::isfinite(factor) && result.inverse_std > 0;
@@ -230,7 +228,7 @@ void NearestGroups::StoreGroup(int64_t k1, const FinishedStatistics& result, con
       return;  // what Run::StoreGroup wrote
     }
   }
-  StoreGroup(k1, sums);
+  StoreGroup(k1);
 }
 
 // A given variance of Inf and one that eps adds to beyond the largest f64 both have an 1 / D of 0 in f64.

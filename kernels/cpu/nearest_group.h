@@ -47,12 +47,10 @@ class NearestGroups {
   // Writes y of element (k0, r0, k1, r1), whose value is `x`. REQUIRES: its group is finite, see GroupBound. Elements
   // that come group by group cost least.
   void Decide(int64_t r0, int64_t k1, int64_t r1, double x);
-  // Run::StoreGroup of group (k0, k1), each output the nearest value. `sums` may have the group's sums (SumWith of
-  // kernels/slow_road/group.h); null: they are read. REQUIRES: as Decide.
-  void StoreGroup(int64_t k1, const slow_road::SumsAbout* sums = nullptr);
+  // Run::StoreGroup of group (k0, k1), each output the nearest value. REQUIRES: as Decide.
+  void StoreGroup(int64_t k1);
   // The same after Run::StoreGroup wrote `result`, where `bound` tells which of its numbers are the nearest already.
-  void StoreGroup(int64_t k1, const FinishedStatistics& result, const GroupBound& bound,
-                  const slow_road::SumsAbout* sums = nullptr);
+  void StoreGroup(int64_t k1, const FinishedStatistics& result, const GroupBound& bound);
 
   // Calls `take` with the elements of group (k0, k1) that count, at most 64 at once.
   void Read(int64_t k1, absl::FunctionRef<void(const slow_road::Element*, int64_t)> take) const {

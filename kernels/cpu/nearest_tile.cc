@@ -34,22 +34,11 @@ void ColumnTile::TakeBounds(int64_t begin, int64_t count, const ChannelStatistic
   std::copy_n(channels.mean, count, nearest_->mean.begin() + begin);
   std::copy_n(channels.beta, count, nearest_->beta.begin() + begin);
   std::copy_n(channels.kappa, count, nearest_->kappa.begin() + begin);
-}
-
-void ColumnTile::StoreToNearest(bool split, absl::FunctionRef<FinishedStatistics(int64_t)> result_of) {
-  if (nearest_ == nullptr || !run_.StoresGroups()) return;
-  std::vector<slow_road::SumsAbout> sums = pairs_;
-  // A column by itself would be read an element of each line of memory at a time.
-  if (sums.empty() && run_.job.moments != nullptr && SumsAgain()) {
-    std::vector<int64_t> finite;
-    for (int64_t group = 0; group < groups_; ++group) {
-      if (BoundOf(group).is_finite) finite.push_back(group);
-    }
-    sums = SumAgain(finite, split);
-  }
-  for (int64_t group = 0; group < groups_; ++group) {
-    nearest_->groups.StoreGroup(first_k1_ + group, result_of(group), BoundOf(group),
-                                sums.empty() ? nullptr : &sums[static_cast<size_t>(group)]);
+  for (int64_t c = 0; run_.StoresGroups() && c < count; ++c) {
+    FinishedStatistics result;
+    result.mean = channels.mean[c];
+    result.inverse_std = channels.inverse[c];
+    nearest_->groups.StoreGroup(first_k1_ + begin + c, result, BoundOf(begin + c));
   }
 }
 
