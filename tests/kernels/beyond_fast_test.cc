@@ -52,6 +52,14 @@ struct MixedJob {
     }
     return bytes;
   }
+  // Two equal groups of these bytes, as they lie in memory.
+  std::string Twice(const std::string& bytes) const {
+    if (element_step == 1) return bytes + bytes;
+    const auto size = static_cast<size_t>(SizeOf(call.c.dtype));
+    std::string both;
+    for (size_t at = 0; at < bytes.size(); at += size) both += bytes.substr(at, size) + bytes.substr(at, size);
+    return both;
+  }
 };
 
 std::vector<MixedJob> MixedJobs(DType dtype) {
@@ -107,12 +115,12 @@ TEST_P(BeyondFastTest, DependsOnNoOtherGroupAndNoWayOfRunning) {
       ASSERT_TRUE(RunJobs(*backend, {job}).ok());
       EXPECT_TRUE(x == want) << c.Name() << " in place";
     }
-    // Each group alone.
+    // Each group beside itself: one column alone is a row.
     for (int64_t g = 0; g < kMixedGroups; ++g) {
-      Call one = groups.call;
-      for (int64_t& extent : one.c.shape) extent = extent == kMixedGroups ? 1 : extent;
-      one.data.x = groups.BytesOf(groups.call.data.x, g);
-      EXPECT_TRUE(one.Result().y == groups.BytesOf(want, g)) << c.Name() << " group " << g;
+      Call two = groups.call;
+      for (int64_t& extent : two.c.shape) extent = extent == kMixedGroups ? 2 : extent;
+      two.data.x = groups.Twice(groups.BytesOf(groups.call.data.x, g));
+      EXPECT_TRUE(two.Result().y == groups.Twice(groups.BytesOf(want, g))) << c.Name() << " group " << g;
     }
   }
 }

@@ -146,6 +146,21 @@ TEST_P(NearestColumnsTest, StoresTheStatisticsOfTheSlowRoad) {
   }
 }
 
+// Moments of columns come from sums in pairs of many columns at once.
+TEST_P(NearestColumnsTest, StoresTheMomentsOfExactIntegers) {
+  const std::unique_ptr<Backend> exact = MakeCpuBackend({.threads = 1, .nearest = {.exact_first = true}});
+  const std::unique_ptr<Backend> usual = BackendOfColumns(1);
+  const std::unique_ptr<Backend> split = MakeCpuBackend({.threads = 2, .inline_elements = 0, .grain_elements = 500});
+  for (const Case& c : ColumnsAndChannels(GetParam())) {
+    if (c.options.given_statistics) continue;
+    const CaseData data = DataOfManyKinds(c, TestSeed());
+    const Outputs want = OutputsOf(*exact, c, data, true);
+    for (Backend* const backend : {usual.get(), split.get()}) {
+      EXPECT_EQ(DifferenceOf(OutputsOf(*backend, c, data, true), want), "") << c.Name();
+    }
+  }
+}
+
 // Every element of a tile is a tie or undecided: with 24,576 of them, most groups are not remembered element by
 // element.
 TEST_P(NearestColumnsTest, DecidesMoreElementsThanAreRemembered) {
