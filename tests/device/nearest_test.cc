@@ -274,6 +274,28 @@ TEST_F(DeviceNearestShapesTest, TheHostReadsOneGroupForAnElement) {
   }
 }
 
+// What the host runs whole comes to it in parts, of which two rows fill one: statistics and elements of each are at
+// their places.
+TEST_F(DeviceNearestShapesTest, AJobOfTheHostComesInParts) {
+  const std::unique_ptr<Backend> cuda = NearestCuda();
+  Case c = cases::With(cases::On(cases::LpOf(3), {3, 1 << 20}), DType::kF32);
+  c.residual = ResidualCase{.dtype = DType::kBF16, .rounding = ResidualRounding::kKeepWide};
+  const CaseData data = DataOf(c);
+  const Outputs want = Execute(*cpu_, c, data);
+  CaseRun run(*cuda, c, *PlanOf(c), data, 0);
+  Job job = run.MakeJob();
+  const OnDevice x(data.x), h(std::string(want.h.size(), '\xA5'));
+  job.x = x.data();
+  job.h = h.data();
+  job.x_space = job.h_space = CudaSpace(0);
+  const int64_t before = cuda_on_cpu::BytesToHost();
+  ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+  EXPECT_EQ(cuda_on_cpu::BytesToHost() - before, static_cast<int64_t>(data.x.size()));
+  Outputs got = run.TakeOutputs();
+  got.h = h.Content();
+  EXPECT_EQ(DifferenceOf(got, want), "");
+}
+
 // More elements than the list has room for, of one job of several: the host runs that job.
 TEST_F(DeviceNearestShapesTest, AListThatOverflowsIsTheHosts) {
   const std::unique_ptr<Backend> cuda = NearestCuda(kInf);
