@@ -237,12 +237,12 @@ TEST_F(DeviceNearestShapesTest, Residuals) { ExpectBytesOfTheCpu(shapes::Residua
 // Makes two elements of group 3 the mean of their group, so that they are b, and b the middle between two values, or 1.
 void PutAtTheMiddle(const NormPlan& plan, bool at_the_middle, CaseData* data) {
   constexpr int64_t kGroup = 3;
-  constexpr uint16_t kOne = 0x3F80, kMinusOne = 0xBF80, kZero = 0;  // of bf16
+  constexpr uint16_t kOne = 0x3F80, kTwo = 0x4000, kThree = 0x4040;  // of bf16
   auto* const x = reinterpret_cast<uint16_t*>(data->x.data());
   const int64_t k0 = kGroup / plan.keep1, k1 = kGroup % plan.keep1;
   for (int64_t i = 0; i < plan.reduce0 * plan.reduce1; ++i) {
     const int64_t segment = (k0 * plan.reduce0 + i / plan.reduce1) * plan.keep1 + k1;
-    x[segment * plan.reduce1 + i % plan.reduce1] = i < 2 ? kZero : i % 2 == 0 ? kOne : kMinusOne;
+    x[segment * plan.reduce1 + i % plan.reduce1] = i < 2 ? kTwo : i % 2 == 0 ? kOne : kThree;
   }
   auto* const bias = reinterpret_cast<float*>(data->bias.data());
   std::fill_n(bias, plan.parameter_length, 1.0f);
