@@ -87,9 +87,9 @@ struct RowRange {
 struct RowKind {
   DType dtype = DType::kF32;  // narrow
   Statistic statistic = Statistic::kMeanVariance;
-  Precision precision = Precision::kExact;  // of the sums: see NormPlan::SumPrecision
-  int64_t n = 0;                            // elements per row
-  int64_t counted = 0;                      // the first `counted` elements enter the statistic; at least 1
+  Precision precision = Precision::kFast;  // of the sums
+  int64_t n = 0;                           // elements per row
+  int64_t counted = 0;                     // the first `counted` elements enter the statistic; at least 1
 };
 // The rows of one or several jobs.
 struct RowLaunch : RowKind {
@@ -159,7 +159,7 @@ struct GroupWork {
   bool columns = false;  // Pattern::kColumns
   int64_t keep0 = 1, reduce0 = 1, keep1 = 1, reduce1 = 1, statistic_reduce1 = 1;
   Statistic statistic = Statistic::kMeanVariance;
-  Precision precision = Precision::kExact;  // of the sums: see NormPlan::SumPrecision
+  Precision precision = Precision::kExact;  // of the sums
   DivisorRule rule;
   const uint8_t* mask = nullptr;
   int64_t counted = 0, first_counted = 0;

@@ -68,8 +68,8 @@ struct NearestRows {
 // True if a block of threads can hold a row of n elements: see nearest_rows.cu.
 bool FitsNearestRows(const DeviceLimits& limits, DType dtype, int64_t n);
 // ReduceGroups, BoundGroups and ApplyToNearest in one launch, without work.results, work.parts and work.nearest.
-// REQUIRES: FitsNearestRows, no mask; y is wanted; the statistics are not given. Moments are those of f64 sums, where groups are
-// not finite: the caller has the others summed in pairs.
+// REQUIRES: FitsNearestRows, no mask; y is wanted; the statistics are not given. Moments are those of f64 sums, where
+// groups are not finite: the caller has the others summed in pairs.
 cudaError_t NormaliseRowsToNearest(const DeviceLimits& limits, const NearestRows& rows, cudaStream_t stream);
 
 }  // namespace normd::cuda

@@ -72,6 +72,7 @@ HostJob::HostJob(const Job& job, const DeviceJob& device, cudaStream_t stream)
   if (device.x != nullptr) job_.x = device.x;
   if (device.residual.data != nullptr) job_.residual.data = device.residual.data;
   job_.x_space = job_.y_space = job_.h_space = job_.residual.space = {};
+  if (!job.residual.present()) job_.h = nullptr;  // which is not written then
 }
 
 absl::Status HostJob::Run(NearestHost* host) {

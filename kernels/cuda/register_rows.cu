@@ -1,10 +1,10 @@
-// Both passes over FAST rows, and EXACT ones that are summed as those (NormPlan::SumPrecision), whose elements stay in
-// registers between the sums and y: one read from memory, one write, and shared memory only for sums that warps
-// exchange. A chunk of kernels/summation_order.h, here a run, belongs to 8 lanes (16 where elements have four bytes): a
-// vector of 16 bytes holds one lane's partial sums of 64 elements, so that loads are whole vectors and nothing is
-// exchanged before the run is summed. Where few rows would leave the device idle, a run belongs to a whole warp, which
-// shares its steps. Rows are finished by FinishQuickly(); those that are not in their usual state are left to
-// NormaliseSlowly(), and rows that FitsInRegisters() refuses to staged_rows.cu and fused_rows.cu.
+// Both passes over FAST rows whose elements stay in registers between the sums and y: one read from memory, one
+// write, and shared memory only for sums that warps exchange. A chunk of kernels/summation_order.h, here a run,
+// belongs to 8 lanes (16 where elements have four bytes): a vector of 16 bytes holds one lane's partial sums of 64
+// elements, so that loads are whole vectors and nothing is exchanged before the run is summed. Where few rows would
+// leave the device idle, a run belongs to a whole warp, which shares its steps. Rows are finished by
+// FinishQuickly(); those that are not in their usual state are left to NormaliseSlowly(), and rows that
+// FitsInRegisters() refuses to staged_rows.cu and fused_rows.cu.
 #include <cooperative_groups.h>
 
 #include <algorithm>

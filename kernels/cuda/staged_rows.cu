@@ -1,8 +1,9 @@
-// Both passes over rows that register_rows.cu refuses, because their length or their place in memory is odd, or because
-// they are summed in f64: one read from memory, sums and elements from shared memory, one write. A row comes to shared
-// memory by the aligned vectors around it, and lane l has partial sum l, or l and l + 32, so that it reads shared
-// memory, and w and b beside it, element by element without conflicts. The elements of y replace those of x there and
-// leave as whole vectors. Rows that are not in their usual state are left to NormaliseSlowly().
+// Both passes over rows that register_rows.cu refuses, because their length or their place in memory is odd (or because
+// they are summed in f64, of which VisitFused compiles no instance): one read from memory, sums and elements from
+// shared memory, one write. A row comes to shared memory by the aligned vectors around it, and lane l has partial sum
+// l, or l and l + 32, so that it reads shared memory, and w and b beside it, element by element without conflicts. The
+// elements of y replace those of x there and leave as whole vectors. Rows that are not in their usual state are left to
+// NormaliseSlowly().
 #include <cooperative_groups.h>
 
 #include <type_traits>

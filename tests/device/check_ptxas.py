@@ -22,17 +22,15 @@ MAX_STACK_BYTES = 96
 DEFAULT_REGISTERS = 64
 MAX_REGISTERS = {
     "RegisterRowsKernel": 128,  # half of them are elements
-    "NormaliseStagedRowsKernel": 80,  # 64 where it sums in f32
     "NormaliseRowsKernel": 112,  # shared memory bounds the occupancy of longer rows
     "SumNarrowRowsKernel": 80,
     "SumVectorRowsKernel": 96,  # eight vectors under way
     "SumShortSegmentsKernel": 128,  # nine vectors under way
     "SumColumnRunsKernel": 128,  # eight vectors under way
     "SumMaskedColumnsKernel": 80,
-    "SumOneColumnKernel": 96,
+    "SumWideColumnsKernel": 96,
     "SumWideRowsKernel": 80,
     "ApplyColumnsKernel": 96,
-    "ApplyPiecesKernel": 80,  # 64 where it calculates in f32
     "ApplyWindowsKernel": 80,  # three blocks of 256 threads, half of whose registers are elements and numbers
     "FinishGroupsKernel": 80,
     "FinishLargeGroupsKernel": 128,
@@ -49,7 +47,7 @@ MAX_SPILLED_BYTES = {
     "FinishGroupsKernel": 312,
     "SumVectorRowsKernel": 8,
     "ApplyColumnsKernel": 48,
-    "SumOneColumnKernel": 24,
+    "SumWideColumnsKernel": 24,
     "ApplyRowsKernel": 16,
     "NormaliseTilesKernel": 288,
     "NormaliseGroupsKernel": 104,

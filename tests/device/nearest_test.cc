@@ -237,12 +237,12 @@ TEST_F(DeviceNearestShapesTest, Residuals) { ExpectBytesOfTheCpu(shapes::Residua
 // Makes two elements of group 3 the mean of their group, so that they are b, and b the middle between two values, or 1.
 void PutAtTheMiddle(const NormPlan& plan, bool at_the_middle, CaseData* data) {
   constexpr int64_t kGroup = 3;
-  constexpr uint16_t kOne = 0x3F80, kMinusOne = 0xBF80, kZero = 0;  // of bf16
+  constexpr uint16_t kOne = 0x3F80, kTwo = 0x4000, kThree = 0x4040;  // of bf16
   auto* const x = reinterpret_cast<uint16_t*>(data->x.data());
   const int64_t k0 = kGroup / plan.keep1, k1 = kGroup % plan.keep1;
   for (int64_t i = 0; i < plan.reduce0 * plan.reduce1; ++i) {
     const int64_t segment = (k0 * plan.reduce0 + i / plan.reduce1) * plan.keep1 + k1;
-    x[segment * plan.reduce1 + i % plan.reduce1] = i < 2 ? kZero : i % 2 == 0 ? kOne : kMinusOne;
+    x[segment * plan.reduce1 + i % plan.reduce1] = i < 2 ? kTwo : i % 2 == 0 ? kOne : kThree;
   }
   auto* const bias = reinterpret_cast<float*>(data->bias.data());
   std::fill_n(bias, plan.parameter_length, 1.0f);
@@ -272,6 +272,28 @@ TEST_F(DeviceNearestShapesTest, TheHostReadsOneGroupForAnElement) {
     }
     EXPECT_EQ(bytes[1] - bytes[0], plan.reduce0 * plan.reduce1 * SizeOf(c.dtype)) << c.Name();
   }
+}
+
+// What the host runs whole comes to it in parts, of which two rows fill one: statistics and elements of each are at
+// their places.
+TEST_F(DeviceNearestShapesTest, AJobOfTheHostComesInParts) {
+  const std::unique_ptr<Backend> cuda = NearestCuda();
+  Case c = cases::With(cases::On(cases::LpOf(3), {3, 1 << 20}), DType::kF32);
+  c.residual = ResidualCase{.dtype = DType::kBF16, .rounding = ResidualRounding::kKeepWide};
+  const CaseData data = DataOf(c);
+  const Outputs want = Execute(*cpu_, c, data);
+  CaseRun run(*cuda, c, *PlanOf(c), data, 0);
+  Job job = run.MakeJob();
+  const OnDevice x(data.x), h(std::string(want.h.size(), '\xA5'));
+  job.x = x.data();
+  job.h = h.data();
+  job.x_space = job.h_space = CudaSpace(0);
+  const int64_t before = cuda_on_cpu::BytesToHost();
+  ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+  EXPECT_EQ(cuda_on_cpu::BytesToHost() - before, static_cast<int64_t>(data.x.size()));
+  Outputs got = run.TakeOutputs();
+  got.h = h.Content();
+  EXPECT_EQ(DifferenceOf(got, want), "");
 }
 
 // More elements than the list has room for, of one job of several: the host runs that job.
