@@ -352,6 +352,28 @@ HWY_INLINE void LookAtPosition(T tag, const QuickSpan& span, PairsOfPosition<T> 
   }
 }
 
+// All columns of the positions [begin, end).
+template <bool kStream, typename T>
+HWY_INLINE void LookAtShortPositions(T tag, const QuickSpan& span, PairLook<T> look, int64_t begin, int64_t end) {
+  constexpr int64_t kStep = kStepElements<T>;
+  const int64_t columns = span.careful.columns;
+  const int64_t stride = span.careful.stride;
+  const auto* x = static_cast<const uint16_t*>(span.careful.x.data) + begin * stride;
+  auto* y = static_cast<uint16_t*>(span.careful.y) + begin * stride;
+  const cpu::FoldedPairs pairs = span.pairs;
+  for (int64_t p = begin; p < end; ++p, x += stride, y += stride) {
+    const auto numbers = PairNumbers<T>::OfPosition(tag, pairs, p);
+    const auto step = [&](auto stream, int64_t c) HWY_ATTR {
+      const uint64_t near = look.template Step<decltype(stream)::value>(tag, numbers, x + c, y + c);
+      if (HWY_UNLIKELY(near != 0)) ApplyNear(tag, span, near, p, c);
+    };
+    int64_t c = 0;
+    for (; c + kStep <= columns; c += kStep) step(std::bool_constant<kStream>(), c);
+    if (c < columns) step(std::false_type(), columns - kStep);
+  }
+  if (HWY_UNLIKELY(look.IsUnusual())) ApplyUnusual(tag, span, {begin, end - begin, 0, columns});
+}
+
 // ---- Either ----
 
 // Statistics along the columns: a few positions share the loads of the numbers. The last step overlaps the one before
@@ -382,6 +404,13 @@ void LookAlongPositions(T tag, const QuickSpan& span) {
   constexpr int64_t kAtOnce = (std::is_same_v<T, F32> ? 32 : 16) * kStepElements<T>;
   const int64_t columns = span.careful.columns;
   const auto start = StartLook(tag, span);
+  if constexpr (!std::is_same_v<T, F32>) {
+    const int64_t at_once = kAtOnce / columns;  // positions
+    for (int64_t p = 0; at_once > 1 && p < span.careful.positions; p += at_once) {
+      LookAtShortPositions<kStream>(tag, span, start, p, HWY_MIN(span.careful.positions, p + at_once));
+    }
+    if (at_once > 1) return;
+  }
   for (int64_t p = 0; p < span.careful.positions; ++p) {
     const auto look = LookOf(tag, span, start, p);
     for (int64_t begin = 0; begin < columns; begin += kAtOnce) {
