@@ -196,9 +196,13 @@ struct NearLanes {
 };
 
 HWY_INLINE uint32_t BitsOfMask(FloatMask mask) {
+#if HWY_TARGET == HWY_AVX3
+  return mask.raw;
+#else
   uint8_t bits[8] = {};
   hn::StoreMaskBits(Tag<float>(), mask, bits);
   return static_cast<uint32_t>(bits[0] | bits[1] << 8);
+#endif
 }
 
 // Applies kRows adjacent rows from element `begin` on, `count` of them in whole steps, and returns where an element may
