@@ -10,6 +10,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/certificate.h"
+#include "kernels/cpu/folded_pairs.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd-inl.h"
 
@@ -18,11 +19,12 @@ namespace normd {
 namespace HWY_NAMESPACE {
 using cpu::ColumnsToFold;
 using cpu::FoldedArrays;
+using cpu::LimitsOfPairs;
+using cpu::PairExtremes;
+using cpu::PairLimits;
 
 // The middles of subnormal values lie elsewhere than the quick look expects, and |y| is nearer to one than this.
-double LeastDistance(DType dtype) {
-  return dtype == DType::kF16 ? 0x1p-25 : dtype == DType::kBF16 ? 0x1p-134 : 0x1p-150;
-}
+constexpr double kLeastDistance = 0x1p-150;
 
 HWY_INLINE bool IsFinite(double value) { return value - value == 0; }
 
@@ -34,42 +36,73 @@ HWY_INLINE bool Folds(double f, double g) {
   return std::abs(f) <= kMost && std::abs(g) <= kMost && (std::abs(f) >= kLeast || f == 0);
 }
 
-template <typename Real>
-void FoldColumnsOf(const ColumnsToFold& columns, Real* HWY_RESTRICT numbers, const FoldedArrays& to) {
-  const int64_t n = columns.count;
-  Real* HWY_RESTRICT offsets = numbers + n;
-  Real* HWY_RESTRICT fixed = offsets + n;
-  Real* HWY_RESTRICT relative = fixed + n;
-  double* HWY_RESTRICT careful_fixed = to.fixed;
-  double* HWY_RESTRICT careful_relative = to.relative;
-  const double least = LeastDistance(columns.dtype);
+// A column of a fold: y = x * f + g.
+struct Fold {
+  NormalisedBound bound;
+  double w, b, f, of_mean, g;
+
+  HWY_INLINE Fold(const ColumnsToFold& columns, int64_t c)
+      : bound{columns.beta == nullptr ? 0 : columns.beta[c], columns.kappa[c]},
+        w(columns.weight == nullptr ? 1 : columns.weight[c]),
+        b(columns.bias == nullptr ? -0.0 : columns.bias[c]),
+        f(columns.inverse[c] * w),
+        of_mean(columns.mean == nullptr ? 0 : columns.mean[c] * f),
+        g(b - of_mean) {}
+
+  HWY_INLINE ElementBound Bound() const { return BoundOfFolded(bound, of_mean, w, b); }
+};
+
+// Sets the bounds of ApplyNearest.
+HWY_INLINE void SetCareful(const ColumnsToFold& columns, const Fold& fold, int64_t c, const FoldedArrays& to) {
   const double factor = columns.bound_factor;
+  const ElementBound careful = BoundOfElements(fold.bound, fold.w, fold.b);
+  // Where w is 0 and no b is added, y has the sign of n, which an element near the mean may not show.
+  const bool keeps_sign = columns.mean != nullptr && fold.w == 0 && fold.b == 0 && std::signbit(fold.b);
+  // Statistics that are not finite leave nothing undecided, see GroupBound.
+  const bool is_finite = IsFinite(columns.mean == nullptr ? 0 : columns.mean[c]) && IsFinite(columns.inverse[c]);
+  to.fixed[c] = is_finite ? careful.fixed * factor + (keeps_sign ? 0x1p-1000 : 0) : -1;
+  to.relative[c] = is_finite ? careful.relative * factor : 0;
+}
+
+void FoldNumbers(const ColumnsToFold& columns, const FoldedArrays& to) {
+  const int64_t n = columns.count;
+  double* HWY_RESTRICT numbers = to.numbers;
   for (int64_t c = 0; c < n; ++c) {
-    const NormalisedBound bound = {columns.beta == nullptr ? 0 : columns.beta[c], columns.kappa[c]};
-    const double w = columns.weight == nullptr ? 1 : columns.weight[c];
-    const double b = columns.bias == nullptr ? -0.0 : columns.bias[c];
-    const double f = columns.inverse[c] * w;
-    const double of_mean = columns.mean == nullptr ? 0 : columns.mean[c] * f;
-    const double g = b - of_mean;
-    const ElementBound quick =
-        std::is_same_v<Real, float> ? BoundOfFoldedInF32(bound, of_mean, w, b) : BoundOfFolded(bound, of_mean, w, b);
-    const bool folds = Folds<Real>(f, g) && bound.decides();
-    numbers[c] = static_cast<Real>(folds ? f : 0);
-    offsets[c] = static_cast<Real>(folds ? g : 0);
-    fixed[c] = static_cast<Real>(folds ? quick.fixed * factor + least : std::numeric_limits<double>::infinity());
-    relative[c] = static_cast<Real>(quick.relative * factor);
-    const ElementBound careful = BoundOfElements(bound, w, b);
-    // Where w is 0 and no b is added, y has the sign of n, which an element near the mean may not show.
-    const bool keeps_sign = columns.mean != nullptr && w == 0 && b == 0 && std::signbit(b);
-    // Statistics that are not finite leave nothing undecided, see GroupBound.
-    const bool is_finite = IsFinite(columns.mean == nullptr ? 0 : columns.mean[c]) && IsFinite(columns.inverse[c]);
-    careful_fixed[c] = is_finite ? careful.fixed * factor + (keeps_sign ? 0x1p-1000 : 0) : -1;
-    careful_relative[c] = is_finite ? careful.relative * factor : 0;
+    const Fold fold(columns, c);
+    const ElementBound quick = fold.Bound();
+    const bool folds = Folds<double>(fold.f, fold.g) && fold.bound.decides();
+    const double fixed = quick.fixed * columns.bound_factor + kLeastDistance;
+    numbers[c] = folds ? fold.f : 0;
+    numbers[c + n] = folds ? fold.g : 0;
+    numbers[c + 2 * n] = folds ? fixed : std::numeric_limits<double>::infinity();
+    numbers[c + 3 * n] = quick.relative * columns.bound_factor;
+    SetCareful(columns, fold, c, to);
   }
 }
 
-void FoldColumns(const ColumnsToFold& columns, const FoldedArrays& to) {
-  to.numbers32 == nullptr ? FoldColumnsOf(columns, to.numbers, to) : FoldColumnsOf(columns, to.numbers32, to);
+PairLimits FoldPairs(const ColumnsToFold& columns, const FoldedArrays& to) {
+  const int64_t n = columns.count;
+  float* HWY_RESTRICT pairs = to.pairs;
+  PairExtremes extremes;
+  for (int64_t c = 0; c < n; ++c) {
+    const Fold fold(columns, c);
+    const bool folds = Folds<float>(fold.f, fold.g) && fold.bound.decides();
+    const double f = folds ? fold.f : 0;
+    const double g = folds ? fold.g : std::numeric_limits<double>::quiet_NaN();
+    pairs[c] = static_cast<float>(f);
+    pairs[c + n] = static_cast<float>(g);
+    pairs[c + 2 * n] = static_cast<float>(f - pairs[c]);
+    pairs[c + 3 * n] = static_cast<float>(g - pairs[c + n]);
+    if (folds) extremes.Add(fold.Bound(), fold.g, fold.w, fold.b);
+    SetCareful(columns, fold, c, to);
+  }
+  return LimitsOfPairs(extremes, columns.dtype, columns.bound_factor);
+}
+
+PairLimits FoldColumns(const ColumnsToFold& columns, const FoldedArrays& to) {
+  if (to.pairs != nullptr) return FoldPairs(columns, to);
+  FoldNumbers(columns, to);
+  return {};
 }
 
 }  // namespace HWY_NAMESPACE
@@ -80,8 +113,8 @@ HWY_AFTER_NAMESPACE();
 namespace normd::cpu {
 HWY_EXPORT(FoldColumns);
 
-void FoldColumns(const ColumnsToFold& columns, const FoldedArrays& to) {
-  HWY_DYNAMIC_DISPATCH(FoldColumns)(columns, to);
+PairLimits FoldColumns(const ColumnsToFold& columns, const FoldedArrays& to) {
+  return HWY_DYNAMIC_DISPATCH(FoldColumns)(columns, to);
 }
 }  // namespace normd::cpu
 #endif  // HWY_ONCE

@@ -261,20 +261,41 @@ struct NearestSpan {
 // The bits do not depend on the instruction set; which elements are reported may.
 void ApplyNearest(const NearestSpan& span);
 
-// The numbers of adjacent columns or positions for y = x * factor + offset in Real, and the bound of y's error, fixed +
-// relative * |y|: see BoundOfFolded and BoundOfFoldedInF32. Borrows.
-template <typename Real>
+// The numbers of adjacent columns or positions for y = x * factor + offset, of f32 elements, and the bound of y's
+// error, fixed + relative * |y|: see BoundOfFolded. Borrows.
 struct FoldedNumbers {
-  const Real* factor = nullptr;
-  const Real* offset = nullptr;
-  const Real* fixed = nullptr;  // Inf: decides nothing
-  const Real* relative = nullptr;
+  const double* factor = nullptr;
+  const double* offset = nullptr;
+  const double* fixed = nullptr;  // Inf: decides nothing
+  const double* relative = nullptr;
 
   // The numbers from `index` on.
   FoldedNumbers At(int64_t index) const {
     return factor == nullptr ? FoldedNumbers()
                              : FoldedNumbers{factor + index, offset + index, fixed + index, relative + index};
   }
+};
+
+// The same of 16-bit elements, each number as two floats, of which the second is what the first leaves:
+//   y = (x * factor + offset) + (x * factor_rest + offset_rest),
+// whose error is a few ulps of f32 at y, however much the terms cancel (kernels/cpu/folded_pairs.h). Borrows.
+struct FoldedPairs {
+  const float* factor = nullptr;
+  const float* offset = nullptr;  // NaN: decides nothing
+  const float* factor_rest = nullptr;
+  const float* offset_rest = nullptr;
+
+  // The numbers from `index` on.
+  FoldedPairs At(int64_t index) const {
+    return factor == nullptr ? FoldedPairs()
+                             : FoldedPairs{factor + index, offset + index, factor_rest + index, offset_rest + index};
+  }
+};
+// What decides an element of FoldedPairs, one for all columns: y is not tiny, and farther from a middle than its bound.
+struct PairLimits {
+  // As near as -2^near_bits / 2 to 2^near_bits / 2 - 1 ulps of f32; 0: a middle itself; -1: none.
+  int near_bits = 0;
+  double least = 0;  // |y|; a power of two
 };
 
 // The statistics of adjacent columns or channels, and the bounds of their normalised elements (NormalisedBound), as
@@ -291,28 +312,30 @@ struct ColumnsToFold {
   DType dtype = DType::kF32;
 };
 
-// What FoldColumns makes of them: numbers in one of the two types, and the bounds of ApplyNearest (ElementBound).
+// What FoldColumns makes of them: the numbers of one of the two, and the bounds of ApplyNearest (ElementBound).
 struct FoldedArrays {
-  double* numbers = nullptr;   // four arrays of `count`, as FoldedNumbers has them: of f32 elements
-  float* numbers32 = nullptr;  // of 16-bit elements
+  double* numbers = nullptr;  // four arrays of `count`, as FoldedNumbers has them: of f32 elements
+  float* pairs = nullptr;     // likewise FoldedPairs: of 16-bit elements
   double* fixed = nullptr;
   double* relative = nullptr;
 };
-void FoldColumns(const ColumnsToFold& columns, const FoldedArrays& to);
+// Returns the limits of `pairs`.
+PairLimits FoldColumns(const ColumnsToFold& columns, const FoldedArrays& to);
 
 // A call of ApplyNearestQuickly: the elements of `careful`, which says how those are calculated that a quick look does
 // not decide. REQUIRES: narrow x, which is not y; AFFINE_THEN_CAST; statistics along columns or positions, and
 // parameters along the same or absent.
 struct QuickSpan {
   NearestSpan careful;
-  FoldedNumbers<double> numbers;   // of f32 elements
-  FoldedNumbers<float> numbers32;  // of 16-bit elements
-  bool stream = false;             // as in ApplySpan
-  bool prefetch = false;           // along columns: fetches the next positions
+  FoldedNumbers numbers;  // of f32 elements
+  FoldedPairs pairs;      // of 16-bit elements
+  PairLimits limits;
+  bool stream = false;    // as in ApplySpan
+  bool prefetch = false;  // along columns: fetches the next positions
 };
 
-// ApplyNearest by way of a quick look at each block of elements: y in one multiply-add, and the least distance to a
-// middle. Where that is within the bound, the block is calculated again by ApplyNearest.
+// ApplyNearest by way of a quick look at a few elements at once: y in one multiply-add, or two, and whether any of them
+// may lie near a middle. Those are calculated again, and what that leaves, by ApplyNearest.
 void ApplyNearestQuickly(const QuickSpan& span);
 
 // ---- Statistics that are given ----
@@ -371,7 +394,7 @@ struct NearestRows {
   QuickBounds quick;                            // in the type of the quick look, times bound_factor
   double largest_weight = 1, largest_bias = 0;  // magnitudes; 1 and 0 where w and b are absent
   double bound_factor = 1;                      // see NearestOptions; finite
-  // 16-bit elements about zero are summed in runs, which `quick` allows for. The results are those of sums in f64.
+  // bf16 elements about zero are summed in runs, which `quick` allows for. The results are those of sums in f64.
   bool in_runs = false;
 
   // Is called with each element that is undecided, after its y was written; `position` is its row.

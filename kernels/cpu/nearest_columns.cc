@@ -14,6 +14,7 @@
 #include "kernels/cpu/few-inl.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/look-inl.h"
+#include "kernels/cpu/pair_look-inl.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/sums-inl.h"
 
@@ -22,6 +23,7 @@ namespace normd {
 namespace HWY_NAMESPACE {
 using cpu::Along;
 using cpu::FoldedNumbers;
+using cpu::FoldedPairs;
 using cpu::NearestSpan;
 using cpu::QuickSpan;
 using cpu::Undecided;
@@ -67,14 +69,6 @@ HWY_NOINLINE void ApplyCarefully(const QuickSpan& span, const Block& block) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-
-// The element of a step that a bit of Look::Near means.
-template <typename T>
-HWY_INLINE int64_t ElementOfBit(T /*tag*/, int64_t bit) {
-  constexpr int64_t kHalf = kLanesOf<LookReal<T>>;
-  if constexpr (!std::is_same_v<T, BF16>) return bit;
-  return bit < kHalf ? 2 * bit : 2 * (bit - kHalf) + 1;
-}
 
 // The bits of T's value that is y rounded, which is no middle, not tiny and no NaN.
 HWY_INLINE float RoundedBits(F32, double y) { return static_cast<float>(y); }
@@ -145,14 +139,16 @@ HWY_NOINLINE void ApplyOne(T tag, const QuickSpan& span, int64_t position, int64
   std::memcpy(static_cast<Storage*>(all.y) + offset, &rounded, sizeof(rounded));
 }
 
-// Calculates the elements of one step at (position, column) again, of which `near` are near a middle.
-template <typename T>
-HWY_NOINLINE void ApplyStep(T tag, const QuickSpan& span, uint64_t near, int64_t position, int64_t column) {
-  constexpr int kMost = 6;  // as many single elements take as long as a step
-  if (hwy::PopCount(near) > kMost) return ApplyCarefully(span, {position, 1, column, kStepElements<T>});
-  for (; near != 0; near &= near - 1) {
-    const auto bit = static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(near));
-    ApplyOne(tag, span, position, column + ElementOfBit(tag, bit));
+// Calculates the elements of one step at (position, column) again for which `bits` has a bit; element_of(bit) is its
+// place in the step.
+template <typename T, typename ElementOf>
+HWY_NOINLINE void ApplySome(T tag, const QuickSpan& span, uint64_t bits, int64_t position, int64_t column,
+                            ElementOf element_of) {
+  constexpr int kMost = 8;  // as many single elements take as long as a step
+  if (hwy::PopCount(bits) > kMost) return ApplyCarefully(span, {position, 1, column, kStepElements<T>});
+  for (; bits != 0; bits &= bits - 1) {
+    const auto bit = static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(bits));
+    ApplyOne(tag, span, position, column + element_of(bit));
   }
 }
 
@@ -195,59 +191,204 @@ HWY_NOINLINE void ApplyAlike(T tag, const QuickSpan& span, const AlikeElements& 
   }
 }
 
+// ---- f32: the distances of a look to their middles are collected ----
+
 // Of the lanes of a look: the elements of more of them take as long as all elements.
 inline constexpr size_t kMostLanes = 8;
 
-template <typename Real>
-HWY_INLINE const FoldedNumbers<Real>& NumbersOf(const QuickSpan& span) {
-  if constexpr (std::is_same_v<Real, float>) {
-    return span.numbers32;
-  } else {
-    return span.numbers;
-  }
-}
-
 // One step of columns from `column` on, at kPositions positions.
-template <bool kStream, int64_t kPositions, typename T>
-HWY_INLINE void LookAtColumns(T tag, const QuickSpan& span, const FoldedNumbers<LookReal<T>>& numbers, int64_t position,
+template <bool kStream, int64_t kPositions>
+HWY_INLINE void LookAtColumns(F32 tag, const QuickSpan& span, const FoldedNumbers& numbers, int64_t position,
                               int64_t column) {
-  using Storage = typename T::Storage;
   const int64_t stride = span.careful.stride;
   const int64_t offset = position * stride + column;
-  const auto* const x = static_cast<const Storage*>(span.careful.x.data) + offset;
-  auto* const y = static_cast<Storage*>(span.careful.y) + offset;
-  Look<T> look(tag, LoadNumbers(tag, numbers.factor + column), LoadNumbers(tag, numbers.offset + column));
+  const auto* const x = static_cast<const float*>(span.careful.x.data) + offset;
+  auto* const y = static_cast<float*>(span.careful.y) + offset;
+  Look look(LoadNumbers(tag, numbers.factor + column), LoadNumbers(tag, numbers.offset + column));
   for (int64_t p = 0; p < kPositions; ++p) {
     if (span.prefetch) hwy::Prefetch(x + (p + kPositions) * stride);
-    look.template Step<kStream>(tag, x + p * stride, y + p * stride);
+    look.Step<kStream>(x + p * stride, y + p * stride);
   }
-  const Both<T> limit =
-      look.Limit(tag, LoadNumbers(tag, numbers.fixed + column), LoadNumbers(tag, numbers.relative + column));
+  const Both<F32> limit =
+      look.Limit(LoadNumbers(tag, numbers.fixed + column), LoadNumbers(tag, numbers.relative + column));
   const uint64_t near = look.Near(limit);
   if (HWY_LIKELY(near == 0)) return;
-  if (kPositions == 1) return ApplyStep(tag, span, near, position, column);
+  if (kPositions == 1) return ApplySome(tag, span, near, position, column, [](int64_t bit) { return bit; });
   if (hwy::PopCount(near) > kMostLanes) {
-    return ApplyCarefully(span, {position, kPositions, column, kStepElements<T>});
+    return ApplyCarefully(span, {position, kPositions, column, kStepElements<F32>});
   }
   for (uint64_t bits = near; bits != 0; bits &= bits - 1) {
-    const int64_t element = ElementOfBit(tag, static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(bits)));
+    const auto element = static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(bits));
     ApplyAlike(tag, span, {position, column + element, kPositions, 1, 0, column + element});
   }
 }
+
+// What a look at any column starts with: nothing.
+struct NoLook {};
+HWY_INLINE NoLook StartLook(F32 /*tag*/, const QuickSpan& /*span*/) { return {}; }
+
+template <bool kStream, int64_t kPositions>
+HWY_INLINE void LookAtPositions(F32 tag, const QuickSpan& span, NoLook /*look*/, int64_t position, int64_t column) {
+  LookAtColumns<kStream, kPositions>(tag, span, span.numbers, position, column);
+}
+
+// Columns [begin, end) of a position, at least a step.
+template <bool kStream>
+HWY_INLINE void LookAtPosition(F32 tag, const QuickSpan& span, Look look, int64_t p, int64_t begin, int64_t end) {
+  constexpr int64_t kStep = kStepElements<F32>;
+  const FoldedNumbers& numbers = span.numbers;
+  const int64_t row = p * span.careful.stride;
+  const auto* const x = static_cast<const float*>(span.careful.x.data) + row;
+  auto* const y = static_cast<float*>(span.careful.y) + row;
+  int64_t c = begin;
+  for (; c + kStep <= end; c += kStep) look.Step<kStream>(x + c, y + c);
+  if (c < end) look.Step<false>(x + end - kStep, y + end - kStep);
+  uint64_t near = look.Near(look.Limit(SetBoth(tag, numbers.fixed[p]), SetBoth(tag, numbers.relative[p])));
+  if (HWY_LIKELY(near == 0)) return;
+  if (hwy::PopCount(near) > kMostLanes) {
+    const int64_t from = HWY_MIN(begin, end - kStep);
+    return ApplyCarefully(span, {p, 1, from, end - from});
+  }
+  for (; near != 0; near &= near - 1) {
+    const auto element = static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(near));
+    const int64_t steps = (end - begin + kStep - 1) / kStep;
+    ApplyAlike(tag, span, {p, begin + element, steps, 0, kStep, end - kStep + element});
+  }
+}
+
+HWY_INLINE Look LookOf(F32 tag, const QuickSpan& span, NoLook /*start*/, int64_t p) {
+  return Look(SetBoth(tag, span.numbers.factor[p]), SetBoth(tag, span.numbers.offset[p]));
+}
+
+// ---- 16-bit types: each element near a middle is calculated again at once ----
+
+// The element of a step that a bit of PairLook::Step means.
+template <typename T>
+HWY_INLINE int64_t ElementOfBit(T /*tag*/, int64_t bit) {
+  constexpr int64_t kHalf = kLanesOf<float>;
+  if constexpr (!std::is_same_v<T, BF16>) return bit;
+  return bit < kHalf ? 2 * bit : 2 * (bit - kHalf) + 1;
+}
+
+// Applies the elements of a step again that PairLook::Step() finds.
+template <typename T>
+HWY_NOINLINE void ApplyNear(T tag, const QuickSpan& span, uint64_t near, int64_t position, int64_t column) {
+  ApplySome(tag, span, near, position, column, [](int64_t bit) { return ElementOfBit(T(), bit); });
+}
+
+// Applies the elements of a block of whole steps again that PairLook::Unusual() finds.
+template <typename T>
+HWY_NOINLINE void ApplyUnusual(T tag, const QuickSpan& span, const Block& block) {
+  const PairLook<T> look(span.limits);
+  constexpr int64_t kStep = kStepElements<T>;
+  constexpr size_t kMost = 16;  // as many single elements take as long as a block
+  const auto each_step = [&](auto take) HWY_ATTR {
+    for (int64_t p = block.position; p < block.position + block.positions; ++p) {
+      for (int64_t c = block.column; c < block.column + block.columns; c += kStep) {
+        const int64_t column = HWY_MIN(c, block.column + block.columns - kStep);
+        take(look.Unusual(static_cast<const uint16_t*>(span.careful.y) + p * span.careful.stride + column), p, column);
+      }
+    }
+  };
+  size_t count = 0;
+  each_step([&](uint64_t bits, int64_t, int64_t) { count += hwy::PopCount(bits); });
+  if (count > kMost) return ApplyCarefully(span, block);
+  each_step([&](uint64_t bits, int64_t p, int64_t column) {
+    ApplySome(tag, span, bits, p, column, [](int64_t bit) { return bit; });
+  });
+}
+
+template <typename T>
+HWY_INLINE PairLook<T> StartLook(T /*tag*/, const QuickSpan& span) {
+  return PairLook<T>(span.limits);
+}
+
+// `look` comes by value, so that a store to y does not change it.
+template <bool kStream, int64_t kPositions, typename T>
+HWY_INLINE void LookAtPositions(T tag, const QuickSpan& span, PairLook<T> look, int64_t position, int64_t column) {
+  const int64_t stride = span.careful.stride;
+  const int64_t offset = position * stride + column;
+  const auto* const x = static_cast<const uint16_t*>(span.careful.x.data) + offset;
+  auto* const y = static_cast<uint16_t*>(span.careful.y) + offset;
+  const bool prefetch = span.prefetch;
+  const auto numbers = PairNumbers<T>::OfColumns(tag, span.pairs, column);
+  for (int64_t p = 0; p < kPositions; ++p) {
+    if (prefetch) hwy::Prefetch(x + (p + kPositions) * stride);
+    const uint64_t near = look.template Step<kStream>(tag, numbers, x + p * stride, y + p * stride);
+    if (HWY_UNLIKELY(near != 0)) ApplyNear(tag, span, near, position + p, column);
+  }
+  if (HWY_UNLIKELY(look.IsUnusual())) ApplyUnusual(tag, span, {position, kPositions, column, kStepElements<T>});
+}
+
+// The numbers of a position in every lane.
+template <typename T>
+struct PairsOfPosition {
+  PairNumbers<T> numbers;
+  PairLook<T> look;
+};
+template <typename T>
+HWY_INLINE PairsOfPosition<T> LookOf(T tag, const QuickSpan& span, const PairLook<T>& start, int64_t p) {
+  return {PairNumbers<T>::OfPosition(tag, span.pairs, p), start};
+}
+
+// Columns [begin, end) of a position, at least a step. `of` comes by value, so that a store to y does not change it.
+template <bool kStream, typename T>
+HWY_INLINE void LookAtPosition(T tag, const QuickSpan& span, PairsOfPosition<T> of, int64_t p, int64_t begin,
+                               int64_t end) {
+  constexpr int64_t kStep = kStepElements<T>;
+  const int64_t row = p * span.careful.stride;
+  const auto* const x = static_cast<const uint16_t*>(span.careful.x.data) + row;
+  auto* const y = static_cast<uint16_t*>(span.careful.y) + row;
+  const auto step = [&](auto stream, int64_t c) HWY_ATTR {
+    const uint64_t near = of.look.template Step<decltype(stream)::value>(tag, of.numbers, x + c, y + c);
+    if (HWY_UNLIKELY(near != 0)) ApplyNear(tag, span, near, p, c);
+  };
+  int64_t c = begin;
+  for (; c + kStep <= end; c += kStep) step(std::bool_constant<kStream>(), c);
+  if (c < end) step(std::false_type(), end - kStep);
+  if (HWY_UNLIKELY(of.look.IsUnusual())) {
+    const int64_t from = HWY_MIN(begin, end - kStep);
+    ApplyUnusual(tag, span, {p, 1, from, end - from});
+  }
+}
+
+// All columns of the positions [begin, end).
+template <bool kStream, typename T>
+HWY_INLINE void LookAtShortPositions(T tag, const QuickSpan& span, PairLook<T> look, int64_t begin, int64_t end) {
+  constexpr int64_t kStep = kStepElements<T>;
+  const int64_t columns = span.careful.columns;
+  const int64_t stride = span.careful.stride;
+  const auto* x = static_cast<const uint16_t*>(span.careful.x.data) + begin * stride;
+  auto* y = static_cast<uint16_t*>(span.careful.y) + begin * stride;
+  const cpu::FoldedPairs pairs = span.pairs;
+  for (int64_t p = begin; p < end; ++p, x += stride, y += stride) {
+    const auto numbers = PairNumbers<T>::OfPosition(tag, pairs, p);
+    const auto step = [&](auto stream, int64_t c) HWY_ATTR {
+      const uint64_t near = look.template Step<decltype(stream)::value>(tag, numbers, x + c, y + c);
+      if (HWY_UNLIKELY(near != 0)) ApplyNear(tag, span, near, p, c);
+    };
+    int64_t c = 0;
+    for (; c + kStep <= columns; c += kStep) step(std::bool_constant<kStream>(), c);
+    if (c < columns) step(std::false_type(), columns - kStep);
+  }
+  if (HWY_UNLIKELY(look.IsUnusual())) ApplyUnusual(tag, span, {begin, end - begin, 0, columns});
+}
+
+// ---- Either ----
 
 // Statistics along the columns: a few positions share the loads of the numbers. The last step overlaps the one before
 // it, which y, not being x, allows.
 template <bool kStream, typename T>
 void LookAlongColumns(T tag, const QuickSpan& span) {
   constexpr int64_t kStep = kStepElements<T>;
-  constexpr int64_t kPositions = std::is_same_v<T, F32> ? 16 : 8;  // of 16-bit elements more lie near a middle
-  const FoldedNumbers<LookReal<T>> numbers = NumbersOf<LookReal<T>>(span);
+  constexpr int64_t kPositions = std::is_same_v<T, F32> ? 16 : 8;
   const int64_t columns = span.careful.columns;
+  const auto start = StartLook(tag, span);
   const auto sweep = [&](int64_t position, auto positions) HWY_ATTR {
     constexpr int64_t kHere = decltype(positions)::value;
     int64_t c = 0;
-    for (; c + kStep <= columns; c += kStep) LookAtColumns<kStream, kHere>(tag, span, numbers, position, c);
-    if (c < columns) LookAtColumns<false, kHere>(tag, span, numbers, position, columns - kStep);
+    for (; c + kStep <= columns; c += kStep) LookAtPositions<kStream, kHere>(tag, span, start, position, c);
+    if (c < columns) LookAtPositions<false, kHere>(tag, span, start, position, columns - kStep);
   };
   const int64_t all = span.careful.positions;
   int64_t p = 0;
@@ -260,38 +401,20 @@ void LookAlongColumns(T tag, const QuickSpan& span) {
 // Statistics along the positions, whose elements have the same numbers: looks at a few steps of each at once.
 template <bool kStream, typename T>
 void LookAlongPositions(T tag, const QuickSpan& span) {
-  using Storage = typename T::Storage;
-  constexpr int64_t kStep = kStepElements<T>;
-  // Of 16-bit elements more lie near a middle.
-  constexpr int64_t kAtOnce = (std::is_same_v<T, F32> ? 32 : 8) * kStep;
-  const FoldedNumbers<LookReal<T>> numbers = NumbersOf<LookReal<T>>(span);
+  constexpr int64_t kAtOnce = (std::is_same_v<T, F32> ? 32 : 16) * kStepElements<T>;
   const int64_t columns = span.careful.columns;
+  const auto start = StartLook(tag, span);
+  if constexpr (!std::is_same_v<T, F32>) {
+    const int64_t at_once = kAtOnce / columns;  // positions
+    for (int64_t p = 0; at_once > 1 && p < span.careful.positions; p += at_once) {
+      LookAtShortPositions<kStream>(tag, span, start, p, HWY_MIN(span.careful.positions, p + at_once));
+    }
+    if (at_once > 1) return;
+  }
   for (int64_t p = 0; p < span.careful.positions; ++p) {
-    const int64_t row = p * span.careful.stride;
-    const auto* const x = static_cast<const Storage*>(span.careful.x.data) + row;
-    auto* const y = static_cast<Storage*>(span.careful.y) + row;
-    const Both<T> fixed = SetBoth(tag, numbers.fixed[p]);
-    const Both<T> relative = SetBoth(tag, numbers.relative[p]);
-    Look<T> look(tag, SetBoth(tag, numbers.factor[p]), SetBoth(tag, numbers.offset[p]));
+    const auto look = LookOf(tag, span, start, p);
     for (int64_t begin = 0; begin < columns; begin += kAtOnce) {
-      const int64_t end = HWY_MIN(columns, begin + kAtOnce);
-      look.Clear(tag);
-      int64_t c = begin;
-      for (; c + kStep <= end; c += kStep) look.template Step<kStream>(tag, x + c, y + c);
-      if (c < end) look.template Step<false>(tag, x + end - kStep, y + end - kStep);
-      const Both<T> limit = look.Limit(tag, fixed, relative);
-      uint64_t near = look.Near(limit);
-      if (HWY_LIKELY(near == 0)) continue;
-      if (hwy::PopCount(near) > kMostLanes) {
-        const int64_t from = HWY_MIN(begin, end - kStep);
-        ApplyCarefully(span, {p, 1, from, end - from});
-        continue;
-      }
-      for (; near != 0; near &= near - 1) {
-        const int64_t element = ElementOfBit(tag, static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(near)));
-        const int64_t steps = (end - begin + kStep - 1) / kStep;
-        ApplyAlike(tag, span, {p, begin + element, steps, 0, kStep, end - kStep + element});
-      }
+      LookAtPosition<kStream>(tag, span, look, p, begin, HWY_MIN(columns, begin + kAtOnce));
     }
   }
 }

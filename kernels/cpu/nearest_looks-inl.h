@@ -3,9 +3,9 @@
 // T and Real (the types of elements and of the calculation), kStep and kLook (the elements of a step and of a look),
 // Affine (w and b of a step), Row (the numbers of a row in every lane), Seen (what a look has seen so far), Step,
 // which returns a step's y and sees it, Write, which stores it, and AreFar: true in all lanes unless an element may lie
-// near a middle; where kAsksForZeros, AreFarOrZero is asked next.
-// In the path: nearest_rows.cc. Highway recompiles this file for each instruction set, hence the per-target include
-// guard. No state.
+// near a middle; where kAsksForZeros, AreFarOrZero is asked next. Where kTestsSteps, Seen::near has the lanes of the
+// last step in which one does, and AreFar knows the rest. In the path: nearest_rows.cc. Highway recompiles this file
+// for each instruction set, hence the per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_NEAREST_LOOKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_NEAREST_LOOKS_INL_H_
 #undef NORMD_KERNELS_CPU_NEAREST_LOOKS_INL_H_
@@ -143,7 +143,7 @@ struct InF64 {
   using Real = double;
   static constexpr int64_t kStep = 2 * kLanes;
   static constexpr int64_t kLook = 16 * kStep;
-  static constexpr bool kAsksForZeros = false;
+  static constexpr bool kAsksForZeros = false, kTestsSteps = false;
 
   struct Affine {
     V w[2], b[2];
@@ -220,7 +220,7 @@ struct InPairs {
   using Real = float;
   static constexpr int64_t kStep = kLanesOf<float>;
   static constexpr int64_t kLook = 8 * kStep;
-  static constexpr bool kAsksForZeros = true;
+  static constexpr bool kAsksForZeros = true, kTestsSteps = false;
 
   struct Affine {
     FloatLanes w;
@@ -298,14 +298,54 @@ HWY_INLINE void StoreQuick(BF16, TwoVectors v, uint16_t* y, Store store) {
   store(hn::BitCast(HalfTag(), hn::Or(even, odd)), HalfTag(), y);
 }
 
-template <bool kCentred, typename ElementType>
+inline constexpr float kLeastOfF16 = 0x1p-14f;  // the middles of smaller values lie elsewhere
+
+// The middle between the two values of a 16-bit type that y lies between.
+template <typename T>
+HWY_INLINE FloatLanes MiddleOf(T /*tag*/, FloatLanes y) {
+  constexpr uint32_t kHalf = std::is_same_v<T, F16> ? 0x1000 : 0x8000;
+#if HWY_TARGET == HWY_AVX3
+  return FloatLanes{_mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+      _mm512_castps_si512(y.raw), _mm512_set1_epi32(2 * kHalf - 1), _mm512_set1_epi32(kHalf), 0xBA))};
+#else
+  const auto below = hn::AndNot(hn::Set(WordTag(), 2 * kHalf - 1), hn::BitCast(WordTag(), y));
+  return hn::BitCast(FloatTag(), hn::Or(below, hn::Set(WordTag(), kHalf)));
+#endif
+}
+
+// What a look has seen where each step is tested: the lanes in which an element of the last step is near a middle, and
+// the least |y| of f16.
+struct NearSeen {
+  FloatMask near;
+  FloatLanes least;
+
+  HWY_INLINE NearSeen() : near(hn::Lt(Infinity(), Infinity())), least(Infinity()) {}
+  HWY_INLINE FloatMask AreNormal() const { return hn::Ge(least, hn::Set(FloatTag(), kLeastOfF16)); }
+};
+
+// The bound of a row for NearSeen: fixed + relative * |y|.
+struct NearBound {
+  FloatLanes relative, fixed;
+
+  NearBound() = default;
+  NearBound(const RowBounds& rows, int64_t row, double /*units_of_one*/) {
+    const auto set = [](double value)
+                         HWY_ATTR { return hn::Set(FloatTag(), static_cast<float>(value * (1 + 0x1p-20))); };
+    relative = set(rows.relative[row]);
+    fixed = set(rows.fixed[row]);
+  }
+};
+
+// Of bf16 without a bias few looks are followed by another, and all lanes are tested at the end of a look. Where more
+// elements are near a middle, of f16 one step of 32 in ten has one, kByStep tests each step.
+template <bool kCentred, bool kByStep, typename ElementType>
 struct InF32 {
   using T = ElementType;
   using Real = float;
-  static constexpr int64_t kStep = 2 * kLanesOf<float>;
-  static constexpr int64_t kLook = kStep;  // one in ten is followed by another look
-  static constexpr bool kAsksForZeros = false;
   static constexpr bool kIsF16 = std::is_same_v<T, F16>;
+  static constexpr int64_t kStep = 2 * kLanesOf<float>;
+  static constexpr int64_t kLook = (kByStep ? 8 : 4) * kStep;
+  static constexpr bool kAsksForZeros = false, kTestsSteps = kByStep;
 
   struct Affine {
     TwoVectors w, b;
@@ -315,7 +355,7 @@ struct InF32 {
   };
   struct Row {
     FloatLanes inverse, centre;
-    MiddlesBound bound;
+    std::conditional_t<kByStep, NearBound, MiddlesBound> bound;
 
     Row() = default;
     // The bits that are cut off count in 2^(e - 23) for a y in the binade of 2^e.
@@ -328,23 +368,41 @@ struct InF32 {
       return Fma(kCentred ? Fma(x, inverse, centre) : hn::Mul(x, inverse), w, b);
     }
   };
-  using Seen = MiddlesSeen;
+  using Seen = std::conditional_t<kByStep, NearSeen, MiddlesSeen>;
 
   static HWY_INLINE TwoVectors Step(const Row& row, const uint16_t* x, const Affine& affine, Seen* seen) {
     const TwoVectors of = LoadTwo(T(), x);
     const TwoVectors results = {row.Element(of.first, affine.w.first, affine.b.first),
                                 row.Element(of.second, affine.w.second, affine.b.second)};
-    See(results.first, seen);
-    See(results.second, seen);
+    See(row, results, seen);
     return results;
   }
   template <typename Store>
   static HWY_INLINE void Write(TwoVectors results, uint16_t* y, Store store) {
     StoreQuick(T(), results, y, store);
   }
-  // The 16 or 13 bits that are cut off, less those of a middle; the upper half words mean nothing.
-  static constexpr uint32_t kCut = kIsF16 ? 0x1FFF : 0xFFFF;
-  static HWY_INLINE void See(FloatLanes y, Seen* seen) {
+  static HWY_INLINE void See(const Row& row, const TwoVectors& y, NearSeen* seen) {
+    seen->near = hn::Or(IsNear(row, y.first), IsNear(row, y.second));
+    // Of bf16 the bound exceeds all numbers that are subnormal.
+    if constexpr (kIsF16) seen->least = LeastMagnitude(LeastMagnitude(seen->least, y.first), y.second);
+  }
+  static HWY_INLINE FloatMask IsNear(const Row& row, FloatLanes y) {
+    const FloatLanes distance = hn::Abs(hn::Sub(y, MiddleOf(T(), y)));
+    const FloatLanes bound = Fma(hn::Abs(y), row.bound.relative, row.bound.fixed);
+    // Also where y is NaN.
+#if HWY_TARGET == HWY_AVX3
+    return FloatMask{_mm512_cmp_ps_mask(distance.raw, bound.raw, _CMP_NGT_UQ)};
+#else
+    return hn::Not(hn::Gt(distance, bound));
+#endif
+  }
+  static HWY_INLINE void See(const Row& row, const TwoVectors& y, MiddlesSeen* seen) {
+    See(row, y.first, seen);
+    See(row, y.second, seen);
+  }
+  // The 16 bits that are cut off, less those of a middle; the upper half words mean nothing.
+  static constexpr uint32_t kCut = 0xFFFF;
+  static HWY_INLINE void See(const Row& /*row*/, FloatLanes y, MiddlesSeen* seen) {
     const auto middle = hn::Set(WordTag(), (kCut + 1) / 2);
     const Words bits = hn::BitCast(WordTag(), y);
 #if HWY_TARGET == HWY_AVX3
@@ -358,14 +416,12 @@ struct InF32 {
     seen->highest = hn::BitCast(WordTag(), hn::Max(halves(seen->highest), halves(above)));
     seen->least = LeastMagnitude(seen->least, y);
   }
-  static HWY_INLINE FloatMask AreFar(const Row& row, const Seen& seen) {
+  static HWY_INLINE FloatMask AreFar(const Row& /*row*/, const NearSeen& seen) { return seen.AreNormal(); }
+  static HWY_INLINE FloatMask AreFar(const Row& row, const MiddlesSeen& seen) {
     const Words cut = hn::Set(WordTag(), kCut);
     const Words lowest = hn::And(seen.lowest, cut);
     const Words distance = hn::Min(lowest, hn::Sub(cut, hn::And(seen.highest, cut)));
-    const FloatMask are_far = row.bound.AreFar(distance, hn::BitCast(WordTag(), seen.least));
-    if constexpr (!kIsF16) return are_far;
-    // The middles of subnormal values lie elsewhere.
-    return hn::And(are_far, hn::Ge(seen.least, hn::Set(FloatTag(), 0x1p-14f)));
+    return row.bound.AreFar(distance, hn::BitCast(WordTag(), seen.least));
   }
 };
 
@@ -382,16 +438,15 @@ struct RelativeBound {
 };
 
 // Half an ulp of T and the bound are added to y, and no element is near a middle unless the bits that T does not have
-// are then less than twice the bound.
+// are then less than twice the bound, which is a power of two for f16.
 template <typename ElementType>
 struct Relative {
   using T = ElementType;
   using Real = float;
   static constexpr bool kIsF16 = std::is_same_v<T, F16>;
   static constexpr int64_t kStep = 2 * kLanesOf<float>;
-  static constexpr int64_t kLook = 4 * kStep;
-  static constexpr bool kAsksForZeros = kIsF16;
-  static constexpr float kLeast = 0x1p-14f;  // the middles of smaller values of f16 lie elsewhere
+  static constexpr int64_t kLook = (kIsF16 ? 8 : 4) * kStep;
+  static constexpr bool kAsksForZeros = kIsF16, kTestsSteps = kIsF16;
 
   struct Affine {
     TwoVectors w;
@@ -400,42 +455,53 @@ struct Relative {
   };
   struct Row {
     FloatLanes inverse;
-    Words addend, limit;
+    Words addend, limit;  // limit: of f16 the bits that are 0 near a middle
 
     Row() = default;
     Row(const RowBounds& rows, int64_t row) {
       const uint32_t ulps = RelativeBound::Ulps(rows, row);
+      const uint32_t reach = kIsF16 ? std::bit_ceil(ulps + 1) : ulps;
       inverse = hn::Set(FloatTag(), static_cast<float>(rows.inverse[row]));
-      addend = hn::Set(WordTag(), (kIsF16 ? 0x1000u : 0x8000u) + ulps);
-      limit = hn::Set(WordTag(), (2 * ulps + 1) << kUnused);
+      addend = hn::Set(WordTag(), (kIsF16 ? 0x1000u : 0x8000u) + reach);
+      limit = hn::Set(WordTag(), kIsF16 ? 0x1FFFu & ~(2 * reach - 1) : (2 * reach + 1) << 16);
     }
     HWY_INLINE FloatLanes Element(FloatLanes x, FloatLanes w) const { return hn::Mul(hn::Mul(x, inverse), w); }
+    HWY_INLINE hn::Mask<WordTag> AreNear(FloatLanes y) const requires kIsF16 {
+      const Words sum = hn::Add(hn::BitCast(WordTag(), y), addend);
+#if HWY_TARGET == HWY_AVX3
+      // One instruction, of which the compiler makes two.
+      return hn::Mask<WordTag>{_mm512_testn_epi32_mask(sum.raw, limit.raw)};
+#else
+      return hn::Eq(hn::And(sum, limit), hn::Zero(WordTag()));
+#endif
+    }
   };
-  struct Seen {
-    Words lower;       // the least bits that T does not have; the bits above them mean nothing
-    FloatLanes least;  // the least |y|, of f16
+  struct LowerSeen {
+    Words lower;  // the least bits that bf16 does not have; the bits above them mean nothing
 
-    HWY_INLINE Seen() : lower(hn::Set(WordTag(), 0xFFFFFFFFu)), least(Infinity()) {}
+    HWY_INLINE LowerSeen() : lower(hn::Set(WordTag(), 0xFFFFFFFFu)) {}
   };
-  static constexpr int kUnused = kIsF16 ? 19 : 16;  // the bits of a word above those of `lower`
+  using Seen = std::conditional_t<kIsF16, NearSeen, LowerSeen>;
 
-  static HWY_INLINE auto Step(const Row& row, const uint16_t* x, const Affine& affine, Seen* seen) {
+  static HWY_INLINE TwoVectors Step(const Row& row, const uint16_t* x, const Affine& affine, NearSeen* seen) {
+    const TwoVectors of = LoadTwo(T(), x);
+    const TwoVectors y = {row.Element(of.first, affine.w.first), row.Element(of.second, affine.w.second)};
+    const auto near = hn::Or(row.AreNear(y.first), row.AreNear(y.second));
+    seen->near = hn::RebindMask(FloatTag(), near);
+    seen->least = LeastMagnitude(LeastMagnitude(seen->least, y.first), y.second);
+    return y;
+  }
+  static HWY_INLINE Words Step(const Row& row, const uint16_t* x, const Affine& affine, LowerSeen* seen) {
     const TwoVectors of = LoadTwo(T(), x);
     const TwoVectors y = {row.Element(of.first, affine.w.first), row.Element(of.second, affine.w.second)};
     const Words first = hn::Add(hn::BitCast(WordTag(), y.first), row.addend);
     const Words second = hn::Add(hn::BitCast(WordTag(), y.second), row.addend);
-    if constexpr (kIsF16) {
-      const Words cut = hn::Set(WordTag(), 0x1FFFu);
-      seen->lower = hn::Min(seen->lower, hn::Min(hn::And(first, cut), hn::And(second, cut)));
-      seen->least = LeastMagnitude(LeastMagnitude(seen->least, y.first), y.second);
-      return y;
-    } else {  // the upper halves of the sums are the elements
-      const Words upper = hn::And(second, hn::Set(WordTag(), 0xFFFF0000u));
-      const auto rounded = hn::BitCast(HalfTag(), hn::Or(hn::ShiftRight<16>(first), upper));
-      const auto lower = hn::Min(hn::BitCast(HalfTag(), first), hn::BitCast(HalfTag(), second));
-      seen->lower = hn::BitCast(WordTag(), hn::Min(hn::BitCast(HalfTag(), seen->lower), lower));
-      return hn::BitCast(WordTag(), rounded);
-    }
+    // The upper halves of the sums are the elements.
+    const Words upper = hn::And(second, hn::Set(WordTag(), 0xFFFF0000u));
+    const auto rounded = hn::BitCast(HalfTag(), hn::Or(hn::ShiftRight<16>(first), upper));
+    const auto lower = hn::Min(hn::BitCast(HalfTag(), first), hn::BitCast(HalfTag(), second));
+    seen->lower = hn::BitCast(WordTag(), hn::Min(hn::BitCast(HalfTag(), seen->lower), lower));
+    return hn::BitCast(WordTag(), rounded);
   }
   template <typename Store>
   static HWY_INLINE void Write(Words rounded, uint16_t* y, Store store) {
@@ -445,23 +511,19 @@ struct Relative {
   static HWY_INLINE void Write(TwoVectors results, uint16_t* y, Store store) {
     StoreQuick(T(), results, y, store);
   }
-  static HWY_INLINE FloatMask AreFar(const Row& row, const Seen& seen) {
-    const FloatMask are_above = hn::RebindMask(FloatTag(), AreAbove(seen.lower, row.limit));
-    if constexpr (!kIsF16) return are_above;
-    return hn::And(are_above, hn::Ge(seen.least, hn::Set(FloatTag(), kLeast)));
-  }
-  static HWY_INLINE hn::Mask<WordTag> AreAbove(Words lower, Words limit) {
-    const Words shifted = hn::ShiftLeft<kUnused>(lower);
-    return hn::Eq(hn::Max(shifted, limit), shifted);
+  static HWY_INLINE FloatMask AreFar(const Row& /*row*/, const NearSeen& seen) { return seen.AreNormal(); }
+  static HWY_INLINE FloatMask AreFar(const Row& row, const LowerSeen& seen) {
+    const Words shifted = hn::ShiftLeft<16>(seen.lower);
+    return hn::RebindMask(FloatTag(), hn::Eq(hn::Max(shifted, row.limit), shifted));
   }
   // The same where a y was too small, if its x or its w is 0.
-  static HWY_NOINLINE bool AreFarOrZero(const Row& row, const Seen& seen,
+  static HWY_NOINLINE bool AreFarOrZero(const Row& row, const NearSeen& /*seen*/,
                                         const Looked<Relative>& elements) requires kIsF16 {
-    auto are_sure = hn::RebindMask(FloatTag(), AreAbove(seen.lower, row.limit));
+    auto are_sure = hn::Eq(row.inverse, row.inverse);
     const auto include = [&](FloatLanes x, FloatLanes w) HWY_ATTR {
       const auto zero = hn::Zero(FloatTag());
       const auto is_zero = hn::Or(hn::Eq(x, zero), hn::Eq(w, zero));
-      const auto is_large = hn::Gt(hn::Abs(row.Element(x, w)), hn::Set(FloatTag(), 2 * kLeast));
+      const auto is_large = hn::Gt(hn::Abs(row.Element(x, w)), hn::Set(FloatTag(), 2 * kLeastOfF16));
       are_sure = hn::And(are_sure, hn::Or(is_zero, is_large));
     };
     for (int64_t i = 0; i < elements.count; i += kStep) {

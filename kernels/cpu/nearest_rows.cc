@@ -195,14 +195,26 @@ struct NearLanes {
   HWY_INLINE bool Any() const { return (of_row[0] | of_row[1]) != 0; }
 };
 
+HWY_INLINE uint32_t BitsOfMask(FloatMask mask) {
+#if HWY_TARGET == HWY_AVX3
+  return mask.raw;
+#else
+  uint8_t bits[8] = {};
+  hn::StoreMaskBits(Tag<float>(), mask, bits);
+  return static_cast<uint32_t>(bits[0] | bits[1] << 8);
+#endif
+}
+
 // Applies kRows adjacent rows from element `begin` on, `count` of them in whole steps, and returns where an element may
-// lie near a middle. Copies what the loop reads, so that the compiler knows that a store to y
-// does not change it. kAhead says whether anything is fetched ahead.
-template <typename Way, int kRows, bool kAhead, typename Store>
+// lie near a middle, or calls carefully(lanes, begin, end) for each step with one (kTestsSteps). Copies what the loop
+// reads, so that the compiler knows that a store to y does not change it. kAhead says whether anything is fetched
+// ahead.
+template <typename Way, int kRows, bool kAhead, typename Careful, typename Store>
 HWY_INLINE NearLanes LookQuickly(const RowTask<typename Way::T>& task, const typename Way::Row* of_rows, int64_t begin,
                                  int64_t count, const QuickParameter<typename Way::Real>& w,
-                                 const QuickParameter<typename Way::Real>& b, Store store) {
+                                 const QuickParameter<typename Way::Real>& b, Careful carefully, Store store) {
   using Real = typename Way::Real;
+  const Tag<float> floats;
   constexpr int64_t kStep = Way::kStep;
   constexpr int64_t kLine = kLineElements<typename Way::T::Storage>;
   const int64_t row_elements = task.n;
@@ -217,6 +229,8 @@ HWY_INLINE NearLanes LookQuickly(const RowTask<typename Way::T>& task, const typ
   const typename Way::Row first = of_rows[0];
   const typename Way::Row second = of_rows[kRows - 1];
   typename Way::Seen of_first, of_second;
+  uint32_t near_lanes[kRows][Way::kTestsSteps ? Way::kLook / kStep : 1];  // of each step
+  uint32_t any = 0;
   for (int64_t i = 0; i < count; i += kStep) {
     const typename Way::Affine affine(weights, biases);
     weights += weight_step;
@@ -233,8 +247,17 @@ HWY_INLINE NearLanes LookQuickly(const RowTask<typename Way::T>& task, const typ
       Way::Write(of_next, y + row_elements + i, store);
     }
     Way::Write(of_row, y + i, store);
+    if constexpr (Way::kTestsSteps) {  // a call from here would have the loop's registers go to memory
+      any |= near_lanes[0][i / kStep] = BitsOfMask(of_first.near);
+      if (kRows == 2) any |= near_lanes[kRows - 1][i / kStep] = BitsOfMask(of_second.near);
+    }
   }
-  const Tag<float> floats;
+  if constexpr (Way::kTestsSteps) {
+    for (int64_t i = 0; any != 0 && i < count; i += kStep) {
+      const NearLanes near = {{near_lanes[0][i / kStep], kRows == 2 ? near_lanes[kRows - 1][i / kStep] : 0}};
+      if (near.Any()) carefully(near, begin + i, begin + i + kStep);
+    }
+  }
   auto are_far = Way::AreFar(first, of_first);
   if (kRows == 2) are_far = hn::And(are_far, Way::AreFar(second, of_second));
   if (HWY_LIKELY(hn::AllTrue(floats, are_far))) return {};
@@ -244,9 +267,7 @@ HWY_INLINE NearLanes LookQuickly(const RowTask<typename Way::T>& task, const typ
     if constexpr (Way::kAsksForZeros) {
       if (Way::AreFarOrZero(row, seen, {x + at, count, first_weights, w.step})) return uint32_t{0};
     }
-    uint8_t bits[8] = {};
-    hn::StoreMaskBits(floats, hn::Not(far), bits);
-    return static_cast<uint32_t>(bits[0] | bits[1] << 8);
+    return BitsOfMask(hn::Not(far));
   };
   return {{near(first, of_first, 0), kRows == 2 ? near(second, of_second, row_elements) : 0}};
 }
@@ -266,15 +287,15 @@ HWY_INLINE void Sweep(const RowTask<typename Way::T>& task, const cpu::Parameter
   for (int64_t i = begin; i < whole; i += Way::kLook) {
     const int64_t count = HWY_MIN(Way::kLook, whole - i);
     const NearLanes near = task.caching.prefetch == 0
-                               ? LookQuickly<Way, kRows, false>(task, of_rows, i, count, w, b, store)
-                               : LookQuickly<Way, kRows, true>(task, of_rows, i, count, w, b, store);
+                               ? LookQuickly<Way, kRows, false>(task, of_rows, i, count, w, b, carefully, store)
+                               : LookQuickly<Way, kRows, true>(task, of_rows, i, count, w, b, carefully, store);
     if (HWY_LIKELY(!near.Any())) continue;
     if constexpr (!std::is_same_v<typename Way::T, F32>) {
       carefully(near, i, i + count);
       continue;
     }
     for (int64_t step = i; step < i + count; step += Way::kStep) {
-      const NearLanes left = LookQuickly<Way, kRows, false>(task, of_rows, step, Way::kStep, w, b, store);
+      const NearLanes left = LookQuickly<Way, kRows, false>(task, of_rows, step, Way::kStep, w, b, carefully, store);
       if (left.Any()) carefully(left, step, step + Way::kStep);
     }
   }
@@ -282,16 +303,23 @@ HWY_INLINE void Sweep(const RowTask<typename Way::T>& task, const cpu::Parameter
   if (whole < task.n) carefully(kAll, whole, task.n);
 }
 
-// Looks again at the elements of a look, or of what is left after the last one, in the lanes of the quick look.
-template <Statistic kStatistic, typename T>
-HWY_NOINLINE void LookAtLanes(T tag, const RowBlock& block, const NearestRows& nearest, RowBounds& rows, int64_t row,
-                              uint32_t lanes, int64_t begin, int64_t end) {
-  constexpr int64_t kFloats = kLanesOf<float>;
-  constexpr int64_t kMost = 4 * kLanes;  // more take as long as all of them
-  int64_t indices[kMost + 8];
+// The elements of a row that wait for a second look, so that whole vectors get one.
+struct WaitingElements {
+  static constexpr int64_t kMost = 256;
   int64_t n = 0;
-  const int64_t steps = (end - begin) / (2 * kFloats);
-  if (lanes != ~uint32_t{0} && static_cast<int64_t>(hwy::PopCount(lanes)) * 2 * steps <= kMost) {
+  int64_t indices[kMost];
+
+  // Adds the elements of a look, or of what is left after the last one, in the lanes of the quick look; false without
+  // room for them.
+  template <typename T>
+  HWY_NOINLINE bool Add(T /*tag*/, uint32_t lanes, int64_t begin, int64_t end) {
+    constexpr int64_t kFloats = kLanesOf<float>;
+    if (lanes == ~uint32_t{0}) {
+      if (n + end - begin > kMost) return false;
+      for (int64_t at = begin; at < end; ++at) indices[n++] = at;
+      return true;
+    }
+    if (n + static_cast<int64_t>(hwy::PopCount(lanes)) * (end - begin) / kFloats > kMost) return false;
     for (; lanes != 0; lanes &= lanes - 1) {
       const auto lane = static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero32(lanes));
       for (int64_t at = begin; at < end; at += 2 * kFloats) {  // LoadTwo's order
@@ -299,34 +327,36 @@ HWY_NOINLINE void LookAtLanes(T tag, const RowBlock& block, const NearestRows& n
         indices[n++] = at + (std::is_same_v<T, BF16> ? 2 * lane + 1 : lane + kFloats);
       }
     }
-    return LookAtFew<kStatistic>(tag, block, nearest, rows, row, indices, n);
+    return true;
   }
-  for (int64_t at = begin; at < end; at += n) {
-    for (n = 0; n < kMost && at + n < end; ++n) indices[n] = at + n;
-    LookAtFew<kStatistic>(tag, block, nearest, rows, row, indices, n);
-  }
-}
+};
 
 // Applies kRows adjacent rows from `row` on.
 template <int kRows, Statistic kStatistic, typename T>
 HWY_INLINE void ApplyNearestRows(T tag, const RowBlock& block, const NearestRows& nearest, RowBounds& rows,
                                  int64_t row) {
   constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
-  using Way = std::conditional_t<std::is_same_v<T, F32>, InF64<kCentred>, InF32<kCentred, T>>;
   const cpu::Parameters& parameters = block.parameters;
   const RowTask<T> task = {.x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n,
                            .y = static_cast<typename T::Storage*>(block.y) + row * block.n,
                            .n = block.n,
                            .per_element = block.per_element,
                            .caching = {block.stream, block.prefetch}};
+  WaitingElements waiting[kRows];  // of 16-bit types
+  const auto look_again = [&](int r) HWY_ATTR {
+    if (waiting[r].n == 0) return;
+    LookAtFew<kStatistic>(tag, block, nearest, rows, row + r, waiting[r].indices, waiting[r].n);
+    waiting[r].n = 0;
+  };
   const auto carefully = [&](const NearLanes& near, int64_t begin, int64_t end) HWY_ATTR {
     for (int r = 0; r < kRows; ++r) {
       const uint32_t lanes = near.of_row[r];
       if (lanes == 0) continue;
       if constexpr (std::is_same_v<T, F32>) {
         LookCarefully<kStatistic>(tag, block, nearest, rows, row + r, begin, end);
-      } else {
-        LookAtLanes<kStatistic>(tag, block, nearest, rows, row + r, lanes, begin, end);
+      } else if (!waiting[r].Add(tag, lanes, begin, end)) {
+        look_again(r);
+        waiting[r].Add(tag, lanes, begin, end);
       }
     }
   };
@@ -345,7 +375,13 @@ HWY_INLINE void ApplyNearestRows(T tag, const RowBlock& block, const NearestRows
         if (few && ulps <= RelativeBound::kMostUlps) return sweep(TypeTag<Relative<T>>(), begin, store);
       }
     }
-    sweep(TypeTag<Way>(), begin, store);
+    if constexpr (std::is_same_v<T, F32>) {
+      sweep(TypeTag<InF64<kCentred>>(), begin, store);
+    } else if (std::is_same_v<T, F16> || parameters.bias != nullptr) {
+      sweep(TypeTag<InF32<kCentred, true, T>>(), begin, store);
+    } else {
+      sweep(TypeTag<InF32<kCentred, std::is_same_v<T, F16>, T>>(), begin, store);
+    }
   };
   // Streaming stores need alignment.
   constexpr uintptr_t kBytes = 64;
@@ -356,9 +392,12 @@ HWY_INLINE void ApplyNearestRows(T tag, const RowBlock& block, const NearestRows
     if (begin < block.n) {
       in_best_way(begin, [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::Stream(v, tag_of, to); });
     }
-    return;
+  } else {
+    in_best_way(0, [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::StoreU(v, tag_of, to); });
   }
-  in_best_way(0, [](auto v, auto tag_of, auto* to) HWY_ATTR { hn::StoreU(v, tag_of, to); });
+  if constexpr (!std::is_same_v<T, F32>) {
+    for (int r = 0; r < kRows; ++r) look_again(r);
+  }
 }
 
 template <Statistic kStatistic, typename T>
@@ -369,7 +408,7 @@ uint32_t NormaliseNearest(T tag, const RowBlock& block, const NearestRows& neare
   RowBounds rows;
   rows.largest_weight = nearest.largest_weight;
   rows.pair_widening = kPairWidening * nearest.bound_factor;
-  if constexpr (!std::is_same_v<T, F32>) {
+  if constexpr (std::is_same_v<T, BF16>) {
     if (nearest.in_runs) SumRowsInRuns(tag, block, &sums, &rows.in_runs);
   }
   if (!nearest.in_runs) SumRows<kStatistic>(tag, TypeTag<double>(), block, &sums);
