@@ -149,16 +149,17 @@ void SumExactly(const Run& run) {
   exact.is_wide() ? SumAll(run, exact.wide().data()) : SumAll(run, exact.narrow().data());
 }
 
-// The sums of more groups might be far larger than x.
 bool SumsMomentsExactly(const Job& job) {
-  constexpr int64_t kMostGroups = 1 << 15;
+  // Of the sums of all groups, which may be far larger than x. No request sets them aside.
+  constexpr int64_t kMostBytes = int64_t{1} << 20;
   const NormPlan& plan = *job.plan;
   const bool has_squares = plan.statistic == Statistic::kMeanVariance || plan.statistic == Statistic::kMeanSquare ||
                            plan.statistic == Statistic::kSumSquares;
   const bool is_plain = plan.power_groups == 0 && !plan.given_statistics && !job.residual.present() &&
                         (job.x != nullptr || job.x_buffer != nullptr);
+  const auto bytes = static_cast<int64_t>(plan.dtype == DType::kF64 ? sizeof(WideExactSums) : sizeof(NarrowExactSums));
   return job.moments != nullptr && job.exact == nullptr && has_squares && is_plain && GivesNearest(job) &&
-         plan.StatisticsGroups() <= kMostGroups && CountPositions(plan, job.mask).counted > 0;
+         plan.StatisticsGroups() <= kMostBytes / bytes && CountPositions(plan, job.mask).counted > 0;
 }
 
 void RunWithExactMoments(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options) {

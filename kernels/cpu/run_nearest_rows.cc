@@ -103,7 +103,9 @@ NearestRows NearestRowsOf(const Run& run) {
   rows.in_runs = run.plan.dtype == DType::kBF16 && squares && !run.StoresGroups();
   const QuickBounds quick = run.is_16bit() ? QuickBoundsInF32(rows.in_runs ? kOfRunsOfFour : 0, weight, bias)
                                            : QuickBoundsInF64(weight, bias);
-  rows.quick = Times(quick, rows.bound_factor);
+  // A row of one element is its own mean, and 0 / D is exact.
+  const bool is_exact = centred && plan.reduce1 == 1;
+  rows.quick = Times(quick, is_exact ? 0 : rows.bound_factor);
   rows.report = [](void* context, const Undecided& element) { static_cast<NearestBlock*>(context)->Decide(element); };
   return rows;
 }

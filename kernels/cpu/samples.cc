@@ -6,12 +6,13 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <vector>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "kernels/cpu/exact_sums.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/run.h"
+#include "kernels/exact_sums/nearest_moments.h"
 #include "kernels/slow_road/format.h"
 #include "kernels/slow_road/group.h"
 
@@ -121,32 +122,60 @@ void AddKept(const Run& run, int64_t channel, Sums* sums) {
   AddExactly(RowToSum{.dtype = kept.dtype, .data = kept.data, .n = samples.count()}, sums);
 }
 
-// The moments of the samples of one channel that count and are no NaN: the nearest values, or, with an Inf among the
-// samples, what IEEE arithmetic makes of it.
-Moment MomentWithoutNan(const Run& run, int64_t channel) {
-  std::vector<slow_road::Element> kept;
-  double sum_of_infinities = 0;
+// Passes on the samples of one channel that count and are no NaN, in the order of memory, some at a time.
+void ReadKept(const Run& run, int64_t channel, absl::FunctionRef<void(const slow_road::Element*, int64_t)> take) {
+  constexpr int64_t kAtOnce = 256;
+  slow_road::Element kept[kAtOnce];
+  int64_t count = 0;
   ForEachRun(run.plan, channel, channel + 1, [&](int64_t /*c*/, int64_t first, int64_t n, int64_t position) {
     for (int64_t i = first; i < first + n; ++i) {
       double value = 0;
       ConvertToF64(run.x.At(i), 1, &value);
       if (!Counts(run, position + i - first) || std::isnan(value)) continue;
-      if (std::isinf(value)) sum_of_infinities += value;
-      slow_road::Element& element = kept.emplace_back();
+      slow_road::Element& element = kept[count++];
       ConvertToF64(run.given_x.At(i), 1, &element.x);
-      if (run.given_residual.data != nullptr) ConvertToF64(run.given_residual.At(i), 1, &element.r);
+      ConvertToF64(run.given_residual.At(i), 1, &element.r);
+      if (count == kAtOnce) take(kept, std::exchange(count, 0));
     }
   });
-  if (kept.empty()) return {};
-  const auto count = static_cast<int64_t>(kept.size());
+  if (count > 0) take(kept, count);
+}
+
+template <typename Sums>
+Moment MomentOfSums(const Run& run, int64_t channel) {
+  Sums sums;
+  AddKept(run, channel, &sums);
+  return NearestMoment(sums.Totals());
+}
+
+// The same for samples that are x + scale * r, not rounded, of which no sums are kept.
+Moment MomentOfWide(const Run& run, int64_t channel) {
+  int64_t count = 0;
+  double sum_of_infinities = 0;
+  const auto read = [&](absl::FunctionRef<void(const slow_road::Element*, int64_t)> take) {
+    ReadKept(run, channel, take);
+  };
+  read([&](const slow_road::Element* elements, int64_t n) {
+    count += n;
+    for (int64_t i = 0; i < n; ++i) {
+      const double value = elements[i].x + run.job.residual_scale * elements[i].r;
+      if (std::isinf(value)) sum_of_infinities += value;
+    }
+  });
+  if (count == 0) return {};
   if (sum_of_infinities != 0) return {static_cast<double>(count), sum_of_infinities, kNone};
-  const auto read = [&](absl::FunctionRef<void(const slow_road::Element*, int64_t)> take) { take(kept.data(), count); };
-  const slow_road::Formula formula = {.statistic = run.plan.statistic,
-                                      .rule = run.rule,
-                                      .counted = count,
-                                      .scale = run.given_residual.data == nullptr ? 1 : run.job.residual_scale};
+  const slow_road::Formula formula = {
+      .statistic = run.plan.statistic, .rule = run.rule, .counted = count, .scale = run.job.residual_scale};
   slow_road::SlowGroup slow(formula, read);
   return {static_cast<double>(count), slow.NearestMean(slow_road::FormatOf(DType::kF64)), slow.NearestM2()};
+}
+
+// The moments of the samples of one channel that count and are no NaN: the nearest values, or, with an Inf among the
+// samples, what IEEE arithmetic makes of it.
+Moment MomentWithoutNan(const Run& run, int64_t channel) {
+  if (run.given_residual.data != nullptr) return MomentOfWide(run, channel);
+  return run.x.dtype == DType::kF64 ? MomentOfSums<WideExactSums>(run, channel)
+                                    : MomentOfSums<NarrowExactSums>(run, channel);
 }
 
 }  // namespace

@@ -273,6 +273,32 @@ TEST(ExactMomentsTest, StepsToTheNearestValueHaveTheNearestMoments) {
   }
 }
 
+// So many groups that their sums would take more memory than a job may: the slow road has their moments.
+TEST(ExactMomentsTest, MomentsOfManyGroupsAreTheNearest) {
+  constexpr int64_t kRows = 8000;
+  Random random(TestSeed() + 8);
+  const NormSpec spec = {.attributes = LayerNormSpec{.normalized_shape = {2}}};
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const absl::StatusOr<NormPlan> plan = MakePlan(spec, dtype, {kRows, 2}, {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    Values values;
+    for (int64_t i = 0; i < 2 * kRows; ++i) values.push_back(static_cast<float>(random.Normal()));
+    const std::string x = Pack(dtype, values);
+    Moments moments(kRows);
+    std::promise<absl::Status> done;
+    MakeCpuBackend({.threads = 1})
+        ->Submit({{.plan = &*plan, .x = x.data(), .moments = moments.data()}},
+                 [&done](absl::Status status) { done.set_value(std::move(status)); });
+    ASSERT_TRUE(done.get_future().get().ok());
+    for (size_t row = 0; row < kRows; row += 37) {
+      const Values elements = {values[2 * row], values[2 * row + 1]};
+      const oracle::SampleStatistics want = oracle::MomentsOf(oracle::TotalsOf(elements));
+      EXPECT_EQ(moments[row].mean, want.mean);
+      EXPECT_EQ(moments[row].m2, want.m2);
+    }
+  }
+}
+
 // ---- Groups of sums ----
 
 GroupSums SumsOfParts(const std::vector<Values>& groups, bool wide) {

@@ -46,5 +46,17 @@ TEST(UndecidedCountsTest, WhatTheKernelsDecideIsNotCounted) {
   EXPECT_EQ(counts.by_pairs + counts.by_integers, 0);
 }
 
+TEST(UndecidedCountsTest, RowsOfOneElementAreDecidedByTheKernels) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    UndecidedCounts counts;
+    const std::unique_ptr<Backend> backend = MakeCpuBackend({.threads = 1, .nearest = {.counts = &counts}});
+    const cases::Call call = {
+        {.attributes = LayerNormSpec{.normalized_shape = {1}}}, dtype, {4, 1}, cases::Values{1, -0.1, 1e30, 3}};
+    CaseRun run(*backend, call.c, *PlanOf(call.c), call.data, 0);
+    ASSERT_TRUE(RunJobs(*backend, {run.MakeJob()}).ok());
+    EXPECT_EQ(counts.by_pairs + counts.by_integers, 0);
+  }
+}
+
 }  // namespace
 }  // namespace normd
