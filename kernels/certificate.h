@@ -400,6 +400,41 @@ NORMD_HOST_DEVICE inline ElementBound BoundOfWideElements(const NormalisedBound&
   return doubled;
 }
 
+// ---- PowerNorm ----
+
+// Of a group of n channels whose squares are added as kernels/cpu/nearest_power.cc adds them: in four sums at least, of
+// which each takes n / 4 + 8 squares at most. An addition of f64 is exact but for its error, and the errors are added
+// up in f64, those of a squares to at most 2 a u of the sum; they are rounded twice a square, by a (a + 1) v of the
+// sum. The folds, the division by n, the sum with eps and the reciprocal add less than 24 v.
+//
+// A term x^2 / (mean square + eps) is a pair, off by 2 v more. y is made of three pairs: x / D, 1 / sqrt(v + eps) times
+// w, and the sum with b, which is off by 2 v of what it adds. The divisors take a root each.
+struct PowerBound {
+  double of_term = std::numeric_limits<double>::infinity();  // relative; infinite: decides nothing
+  // |y - exact y| <= of_product * |n w| + of_bias * |b| in pairs.
+  double of_product = of_term, of_bias = 0;
+  // The same in f64, doubled as ElementBound is: f64_of_y * |y| + f64_of_bias * |b|. The squares are added in f64, a of
+  // them and 12 more in the folds; half of that is in 1 / D, as in BoundAboutZero, and the factors of x, of which
+  // w / sqrt(v + eps) is a pair that is rounded, and their product add a rounding each. So does y.
+  double f64_of_y = of_term, f64_of_bias = 0;
+
+  explicit PowerBound(int64_t n, double factor = 1) {
+    const double a = static_cast<double>(n) / 4 + 8;
+    const double of_square = (a * (a + 1) + 24) * kPairUnit * kSecondOrder;
+    if (!(of_square * factor <= 0x1p-62)) return;
+    of_term = (of_square + 2 * kPairUnit) * factor;
+    of_product = (of_square / 2 + 32 * kPairUnit) * factor;
+    of_bias = 4 * kPairUnit * factor;
+    const double of_f64 = (a + 12) / 2 + 6 + 2;
+    f64_of_y = 2 * kSecondOrder * (of_f64 + 1) * kUnit * factor;
+    f64_of_bias = 2 * kSecondOrder * of_f64 * kUnit * factor;
+  }
+  // What rounding a pair leaves is at most half an ulp. The pair is decided if that still rounds away where it is
+  // larger by this part: where it is half as large as the distance to a middle, 2^-55 of the pair, the part exceeds the
+  // error.
+  double slack() const { return of_term * 0x1p+56; }
+};
+
 }  // namespace normd
 
 #endif  // NORMD_KERNELS_CERTIFICATE_H_

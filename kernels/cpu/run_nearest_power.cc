@@ -1,169 +1,77 @@
 // The walker of PowerNorm to the nearest value. Its divisor is that of two groups, the channels of a position and the
-// positions of a channel, which no kernel bounds yet: the slow road decides every element, in pairs of f64 first.
-// Costs 8 bytes of scratch an element, and about 0.2 us an element (f32, 2-core AMD EPYC, 2026-11-28).
+// positions of a channel. The kernels of nearest_power.h decide what their bounds let them decide; the slow road
+// decides the other elements, those of a residual stream that is kept wide, and positions with NaN or Inf.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
+#include "kernels/cpu/nearest_power.h"
+#include "kernels/cpu/nearest_power_group.h"
+#include "kernels/cpu/nearest_power_terms.h"
 #include "kernels/cpu/run.h"
-#include "kernels/slow_road/group.h"
-#include "kernels/slow_road/quotient.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cpu {
 namespace {
 
 using slow_road::Element;
-using slow_road::Formula;
 using slow_road::SlowGroup;
-
-// The channels of a position that are scaled together: their elements, and their mean square, exactly.
-class ScalingGroup {
- public:
-  // The `size` elements from index `begin` of the tensor on.
-  ScalingGroup(const Run& run, int64_t begin, int64_t size)
-      : elements_(static_cast<size_t>(size)), formula_(FormulaOf(run, size)), slow_(formula_, read_, FirstOf(run)) {
-    std::vector<double> x(elements_.size()), r(elements_.size(), -0.0);
-    ConvertToF64(run.GivenX(begin), size, x.data());
-    if (run.given_residual.data != nullptr) ConvertToF64(run.given_residual.At(begin), size, r.data());
-    bool has_nan = false;
-    for (size_t i = 0; i < elements_.size(); ++i) {
-      elements_[i] = {x[i], r[i]};
-      is_finite_ = is_finite_ && std::isfinite(x[i]) && std::isfinite(r[i]);
-      has_nan = has_nan || std::isnan(ValueBesideInf(run, elements_[i]));
-    }
-    is_infinite_ = !is_finite_ && !has_nan;
-    has_divisor_ = is_finite_ && slow_.HasDivisor();
-  }
-
-  static SlowGroup::FirstRung FirstOf(const Run& run) {
-    return run.nearest.exact_first ? SlowGroup::FirstRung::kExact : SlowGroup::FirstRung::kPairs;
-  }
-
-  // The elements divided by D are not NaN, Inf or 0 / 0.
-  bool has_divisor() const { return has_divisor_; }
-  // True for a finite element beside an Inf: divided by D it is 0.
-  bool MakesZero(const Element& element) const {
-    return is_infinite_ && std::isfinite(element.x) && std::isfinite(element.r);
-  }
-  // -1 or 1, or a 0 with the sign of the element.
-  double SignOf(const Element& element) const {
-    const int sign = slow_road::ExactValue(formula_, element).sign();
-    return sign != 0 ? sign : std::copysign(0.0, element.x + formula_.scale * element.r);
-  }
-  // (element / D)^2, rounded to f64. NaN if no divisor gives it a number.
-  double TermOf(const Element& element) {
-    if (has_divisor_) return slow_.NearestSquare(element);
-    return MakesZero(element) ? 0 : std::numeric_limits<double>::quiet_NaN();
-  }
-  const Element& operator[](int64_t i) const { return elements_[static_cast<size_t>(i)]; }
-  SlowGroup& slow() { return slow_; }
-
- private:
-  static Formula FormulaOf(const Run& run, int64_t size) {
-    return {.statistic = Statistic::kMeanSquare,
-            .rule = run.rule,
-            .counted = size,
-            .scale = run.given_residual.data == nullptr ? 1 : run.job.residual_scale};
-  }
-
-  // x + scale * r where one of them is Inf or NaN; else some finite number.
-  static double ValueBesideInf(const Run& run, const Element& element) {
-    if (std::isfinite(element.r)) return element.x;
-    return element.x + run.job.residual_scale * element.r;
-  }
-
-  struct Read {
-    const std::vector<Element>* elements;
-    void operator()(absl::FunctionRef<void(const Element*, int64_t)> take) const {
-      take(elements->data(), static_cast<int64_t>(elements->size()));
-    }
-  };
-
-  std::vector<Element> elements_;
-  const Read read_ = {&elements_};
-  const Formula formula_;
-  SlowGroup slow_;
-  bool is_finite_ = true, is_infinite_ = false, has_divisor_ = true;
-};
 
 class NearestPowerNorm {
  public:
-  explicit NearestPowerNorm(const Run& run)
-      : run_(run),
-        plan_(run.plan),
-        channels_(plan_.keep1),
-        size_(plan_.keep1 / plan_.power_groups),
-        variances_(static_cast<size_t>(channels_), std::numeric_limits<double>::quiet_NaN()) {}
+  explicit NearestPowerNorm(const PowerRun& power)
+      : power_(power), run_(power.run), plan_(run_.plan), channels_(power.channels), size_(power.size) {}
 
-  void FindVariances() {
+  void FindDivisors() {
     if (plan_.given_statistics) {
-      for (int64_t c = 0; c < channels_; ++c) variances_[static_cast<size_t>(c)] = run_.job.given_variance[c];
+      for (int64_t c = 0; c < channels_; ++c) divisors_.push_back({.v = run_.job.given_variance[c]});
     } else {
-      SumTerms();
+      divisors_ = DivisorsOf(power_);
     }
-    for (int64_t c = 0; c < channels_; ++c) StoreInverse(c);
-  }
-
-  void WriteElements() const {
-    ForEachScalingGroup([&](int64_t begin, ScalingGroup& group) {
-      for (int64_t i = 0; i < size_; ++i) WriteElement(begin + i, i, &group);
+    if (!run_.StoresGroups()) return;
+    constexpr int64_t kAtOnce = 64;  // some ten microseconds
+    run_.pool.ParallelFor(channels_, kAtOnce, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) StoreStatistics(c);
     });
   }
 
- private:
-  // The exact sum of numbers in [0, 2^62].
-  using SumOfTerms = slow_road::ExactSum<-1088, 40>;
-
-  template <typename Visit>
-  void ForEachScalingGroup(Visit visit) const {
-    run_.pool.ParallelFor(plan_.reduce0 * plan_.power_groups, run_.Grain(size_), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        ScalingGroup group(run_, i * size_, size_);
-        visit(i * size_, group);
+  void WriteElements() {
+    if (power_.uses_kernels) MakeFactors();
+    const int64_t at_once = PositionsAtOnce();
+    const int64_t blocks = order::CeilDiv(plan_.reduce0, at_once);
+    run_.pool.ParallelFor(blocks, run_.Grain(at_once * channels_), [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t first = block * at_once;
+        const int64_t positions = std::min(at_once, plan_.reduce0 - first);
+        for (int64_t channel = 0; channel < channels_; channel += size_) {
+          ApplyRows(first * channels_ + channel, positions);
+        }
       }
     });
   }
 
-  // v is the mean of terms that are each rounded once to f64, rounded once itself.
-  void SumTerms() {
-    std::vector<double> terms(static_cast<size_t>(plan_.reduce0 * channels_));
-    ForEachScalingGroup([&](int64_t begin, ScalingGroup& group) {
-      for (int64_t i = 0; i < size_; ++i) terms[static_cast<size_t>(begin + i)] = group.TermOf(group[i]);
-    });
-    run_.pool.ParallelFor(channels_, run_.Grain(plan_.reduce0), [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) SumChannel(c, terms);
-    });
-  }
+ private:
+  double VarianceOf(int64_t c) const { return divisors_[static_cast<size_t>(c)].v; }
 
-  void SumChannel(int64_t c, const std::vector<double>& terms) {
-    if (run_.counted == 0) return;
-    SumOfTerms sum;
-    for (int64_t p = 0; p < plan_.reduce0; ++p) {
-      if (run_.job.mask != nullptr && run_.job.mask[p] == 0) continue;
-      const double term = terms[static_cast<size_t>(p * channels_ + c)];
-      if (std::isnan(term)) return;
-      sum.Add(slow_road::Dyadic(term));
-    }
-    const slow_road::Dyadic total = sum.Value();
-    const slow_road::Format f64 = slow_road::FormatOf(DType::kF64);
-    const auto count = slow_road::Dyadic::Integer(static_cast<uint64_t>(run_.counted));
-    variances_[static_cast<size_t>(c)] = slow_road::RoundQuotient(f64, total, count);
-    if (run_.job.moments == nullptr) return;
-    run_.job.moments[c] = {static_cast<double>(run_.counted), 0, slow_road::RoundNumber(f64, total, 0)};
+  // The outputs of a channel.
+  void StoreStatistics(int64_t c) const {
+    const double variance = VarianceOf(c);
+    FinishedStatistics result;
+    result.m2 = divisors_[static_cast<size_t>(c)].m2;
+    result.inverse_std = 1 / std::sqrt(variance + run_.rule.eps);
+    if (run_.job.inverse_std != nullptr && std::isfinite(variance)) result.inverse_std = NearestInverse(variance);
+    run_.StoreGroup(c, result);
   }
-
-  // 1 / sqrt(v + eps).
-  void StoreInverse(int64_t c) const {
-    const double variance = variances_[static_cast<size_t>(c)];
-    if (run_.job.inverse_std == nullptr || !std::isfinite(variance)) return;
-    const DType dtype = plan_.StatisticsDType();
+  // 1 / sqrt(v + eps) of the type of statistics.
+  double NearestInverse(double variance) const {
     const auto nothing = [](absl::FunctionRef<void(const Element*, int64_t)> /*take*/) {};
     SlowGroup slow(
         {.statistic = Statistic::kMeanSquare, .rule = run_.rule, .is_given = true, .given_variance = variance},
         nothing);
-    const double inverse = slow.NearestInverse(slow_road::FormatOf(dtype));
-    ConvertFromF64(&inverse, 1, dtype, static_cast<char*>(run_.job.inverse_std) + c * SizeOf(dtype));
+    return slow.NearestInverse(slow_road::FormatOf(plan_.StatisticsDType()));
   }
 
   slow_road::Affine AffineOf(int64_t c) const {
@@ -175,18 +83,101 @@ class NearestPowerNorm {
     if (!host.bias.empty()) affine.bias = host.bias[i];
     return affine;
   }
+  bool CastsFirst() const { return plan_.cast_order == CastOrder::kCastThenAffine; }
 
-  // Writes y of the element at `index`, which is element i of its group. Leaves y alone where IEEE arithmetic has
-  // decided it.
+  // The numbers of the channels for the kernels.
+  void MakeFactors() {
+    const auto room = static_cast<size_t>(channels_ + kMostPowerLanes);
+    factor_.resize(room);
+    factor_lo_.resize(room);
+    bias_.assign(room, -0.0);
+    if (CastsFirst()) {
+      weight_.resize(room);
+      added_.assign(room, -0.0);
+    }
+    for (int64_t c = 0; c < channels_; ++c) {
+      const auto i = static_cast<size_t>(c);
+      const slow_road::Affine affine = AffineOf(c);
+      const DoublePair factor = FactorOf(VarianceOf(c), CastsFirst() ? DoublePair{1, 0} : affine.weight);
+      const bool has_rest = CastsFirst() && affine.weight.lo != 0;  // which the kernels do not multiply by
+      factor_[i] = has_rest ? std::numeric_limits<double>::quiet_NaN() : factor.hi;
+      factor_lo_[i] = factor.lo;
+      (CastsFirst() ? added_ : bias_)[i] = affine.bias;
+      if (CastsFirst()) weight_[i] = affine.weight.hi;
+    }
+  }
+  // w / sqrt(v + eps), or NaN where the kernels may not use it.
+  DoublePair FactorOf(double variance, DoublePair weight) const {
+    constexpr DoublePair kNone = {std::numeric_limits<double>::quiet_NaN(), 0};
+    const DoublePair square = TwoSum(variance, run_.rule.eps);
+    if (!(square.hi >= 0x1p-500 && square.hi <= 0x1p+500)) return kNone;
+    if (weight.hi == 0) return {weight.hi, 0};  // a product of pairs would lose the sign
+    const DoublePair factor = Multiply(Reciprocal(Sqrt(square)), weight);
+    const double magnitude = std::abs(factor.hi);
+    return magnitude >= 0x1p-300 && magnitude <= 0x1p+300 ? factor : kNone;
+  }
+
+  // As many positions as share the work among the threads, and stay in a near cache between their sums and y.
+  int64_t PositionsAtOnce() const {
+    constexpr int64_t kElements = int64_t{1} << 13;
+    const int64_t share = order::CeilDiv(plan_.reduce0, int64_t{4} * run_.pool.threads());
+    return std::clamp(std::min(share, kElements / channels_), int64_t{1}, PowerRows::kMostRows);
+  }
+
+  // Writes y of a group of channels at some positions, of which the first begins at the element `begin`.
+  void ApplyRows(int64_t begin, int64_t positions) const {
+    std::optional<ScalingGroup> group;
+    int64_t row_of_group = -1;
+    auto report = [&](int64_t row, int64_t i) {
+      if (row != row_of_group) group.emplace(run_, begin + row * channels_, size_);
+      row_of_group = row;
+      WriteElement(begin + row * channels_ + i, i, &*group);
+    };
+    uint32_t taken = 0;
+    if (power_.uses_kernels) {
+      PowerRows rows = RowsAt(begin, positions);
+      rows.context = &report;
+      rows.report = [](void* of, int64_t row, int64_t i) { (*static_cast<decltype(report)*>(of))(row, i); };
+      taken = ApplyPowerRows(rows);
+    }
+    for (int64_t row = 0; row < positions; ++row) {
+      if ((taken >> row & 1) == 0) WriteSlowly(begin + row * channels_);
+    }
+  }
+  PowerRows RowsAt(int64_t begin, int64_t positions) const {
+    const int64_t channel = begin % channels_;
+    return {.x = run_.X(begin),
+            .y = static_cast<char*>(run_.y) + begin * SizeOf(plan_.dtype),
+            .rows = positions,
+            .n = size_,
+            .stride = channels_,
+            .eps = run_.rule.eps,
+            .factor = factor_.data() + channel,
+            .factor_lo = factor_lo_.data() + channel,
+            .bias = bias_.data() + channel,
+            .has_bias = run_.job.parameters != nullptr && !run_.job.parameters->host().bias.empty(),
+            .weight = CastsFirst() ? weight_.data() + channel : nullptr,
+            .added = CastsFirst() ? added_.data() + channel : nullptr,
+            .cast_order = plan_.cast_order,
+            .bound = power_.bound};
+  }
+
+  void WriteSlowly(int64_t begin) const {
+    ScalingGroup group(run_, begin, size_);
+    for (int64_t i = 0; i < size_; ++i) WriteElement(begin + i, i, &group);
+  }
+
+  // Writes y of the element at `index`, which is element i of its group.
   void WriteElement(int64_t index, int64_t i, ScalingGroup* group) const {
     const int64_t c = index % channels_;
-    const double variance = variances_[static_cast<size_t>(c)];
+    const double variance = VarianceOf(c);
     const Element& element = (*group)[i];
-    if (std::isnan(variance) || (!group->has_divisor() && !group->MakesZero(element))) return;
     const slow_road::Affine affine = AffineOf(c);
     const slow_road::Format format = slow_road::FormatOf(plan_.dtype);
-    double y = 0;
-    if (variance + run_.rule.eps == 0) {
+    double y = std::numeric_limits<double>::quiet_NaN();
+    if (std::isnan(variance) || (!group->has_divisor() && !group->MakesZero(element))) {
+      // NaN, Inf / Inf or 0 / 0
+    } else if (variance + run_.rule.eps == 0) {
       y = slow_road::ApplyIn(format, (group->has_divisor() ? group->SignOf(element) : 0) / 0.0, affine);
     } else if (!group->has_divisor() || std::isinf(variance)) {
       y = slow_road::ApplyIn(format, std::copysign(0.0, group->SignOf(element)), affine);
@@ -198,28 +189,32 @@ class NearestPowerNorm {
 
   double Nearest(const slow_road::Format& format, const Element& element, double variance,
                  const slow_road::Affine& affine, SlowGroup* slow) const {
-    const bool casts_first = plan_.cast_order == CastOrder::kCastThenAffine;
-    slow_road::Affine scaled = casts_first ? slow_road::Affine() : affine;
+    slow_road::Affine scaled = CastsFirst() ? slow_road::Affine() : affine;
     scaled.variance = variance;
     const double y = slow->Nearest(format, element, scaled);
-    return casts_first ? slow_road::ApplyIn(format, y, affine) : y;
+    return CastsFirst() ? slow_road::ApplyIn(format, y, affine) : y;
   }
 
+  const PowerRun& power_;
   const Run& run_;
   const NormPlan& plan_;
   const int64_t channels_, size_;
-  std::vector<double> variances_;  // v of each channel; NaN: IEEE arithmetic says what its elements are
+  std::vector<ChannelDivisor> divisors_;
+  // The numbers of the channels for the kernels, with the room that these want.
+  std::vector<double> factor_, factor_lo_, bias_, weight_, added_;
 };
 
 }  // namespace
 
 void RunNearestPowerNorm(const Run& run) {
-  Run by_kernels = run;
-  by_kernels.to_nearest = false;
-  RunPowerNorm(by_kernels);  // NaN, Inf and 0 / 0, which the rest leaves
-  if (run.plan.elements == 0) return;
-  NearestPowerNorm nearest(run);
-  nearest.FindVariances();
+  if (run.plan.elements == 0) {
+    Run by_kernels = run;
+    by_kernels.to_nearest = false;
+    return RunPowerNorm(by_kernels);
+  }
+  const PowerRun power = {run};
+  NearestPowerNorm nearest(power);
+  nearest.FindDivisors();
   if (run.y != nullptr) nearest.WriteElements();
 }
 
