@@ -30,13 +30,20 @@ HWY_INLINE Pair Square(T /*tag*/, V x) {
   return {square, Fma(x, x, hn::Neg(square))};
 }
 
-// Adds x^2: the sum in hi, and the errors of its additions in lo.
+// Adds x^2: the sum in hi, and the errors of its additions in lo. This is TwoSum, in which products of narrow elements,
+// which are exact, are fused.
 template <typename T>
 HWY_INLINE void AddSquare(T tag, V x, Pair* sum) {
-  const Pair square = Square(tag, x);
-  const Pair total = TwoSum(sum->hi, square.hi);
-  sum->hi = total.hi;
-  sum->lo = hn::Add(sum->lo, std::is_same_v<T, F64> ? hn::Add(total.lo, square.lo) : total.lo);
+  if constexpr (std::is_same_v<T, F64>) {
+    const Pair square = Square(tag, x);
+    const Pair total = TwoSum(sum->hi, square.hi);
+    *sum = {total.hi, hn::Add(sum->lo, hn::Add(total.lo, square.lo))};
+  } else {
+    const V total = Fma(x, x, sum->hi);
+    const V added = hn::Sub(total, sum->hi);
+    const V of_sum = hn::Sub(sum->hi, hn::Sub(total, added));
+    *sum = {total, hn::Add(sum->lo, hn::Add(of_sum, Fma(x, x, hn::Neg(added))))};
+  }
 }
 
 HWY_INLINE void AddSum(const DoublePair& other, DoublePair* sum) {
@@ -106,40 +113,53 @@ HWY_NOINLINE void ReportTerms(const TermRows& rows, int64_t row, int64_t channel
   }
 }
 
+// Adds the terms of a vector of channels to their bins; true if all of them belong there. kReports: those that do not
+// are left out and reported.
+template <bool kReports, typename T>
+HWY_INLINE bool AddVector(T tag, const TermRows& rows, int64_t channel, Pair* bins) {
+  const V stretch = Set(1 + rows.slack);
+  const V least = Set(rows.least);
+  const int64_t count = rows.n - channel;
+  Pair sums = *bins;
+  M is_any_left = hn::Lt(Zero(), Zero());
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    const V value = LoadUpTo(tag, static_cast<const typename T::Storage*>(rows.x[row]) + channel, count);
+    const V inverse = Set(rows.inverse[row].hi);
+    const Pair square = Square(tag, value);
+    const V product = hn::Mul(square.hi, inverse);
+    V error = Fma(square.hi, inverse, hn::Neg(product));
+    if constexpr (std::is_same_v<T, F64>) error = Fma(square.lo, inverse, error);
+    error = Fma(square.hi, Set(rows.inverse[row].lo), error);
+    V term = hn::Add(product, error);
+    const V rest = hn::Sub(error, hn::Sub(term, product));
+    // What rounding leaves of the term is at most half an ulp; see PowerBound::slack().
+    const M undecided = hn::Not(hn::Eq(Fma(rest, stretch, term), term));
+    const M is_small = hn::And(hn::Lt(term, least), hn::Not(hn::Eq(value, Zero())));
+    const M left = hn::Or(undecided, is_small);
+    is_any_left = hn::Or(is_any_left, left);
+    if constexpr (kReports) {
+      if (!hn::AllFalse(d, left)) ReportTerms(rows, row, channel, undecided, left, term);
+      term = hn::IfThenZeroElse(left, term);
+    }
+    const V sum = hn::Add(sums.hi, term);
+    sums.lo = hn::Add(sums.lo, hn::Sub(term, hn::Sub(sum, sums.hi)));
+    sums.hi = sum;
+  }
+  *bins = sums;
+  return hn::AllFalse(d, is_any_left);
+}
+
 template <typename T>
 void AddTermsOf(T tag, const TermRows& rows) {
-  const V stretch = Set(1 + rows.slack);
-  const V least = Set(cpu::TermBins(rows.n).least);
   for (int64_t channel = 0; channel < rows.n; channel += kLanes) {
-    const int64_t count = rows.n - channel;
-    V high = hn::LoadU(d, rows.high + channel);
-    V low = hn::LoadU(d, rows.low + channel);
-    for (int64_t row = 0; row < rows.rows; ++row) {
-      const auto* const x = static_cast<const typename T::Storage*>(rows.x[row]) + channel;
-      const V value = LoadUpTo(tag, x, count);
-      const V inverse = Set(rows.inverse[row].hi);
-      const V inverse_lo = Set(rows.inverse[row].lo);
-      const Pair square = Square(tag, value);
-      const V product = hn::Mul(square.hi, inverse);
-      V error = Fma(square.hi, inverse, hn::Neg(product));
-      if constexpr (std::is_same_v<T, F64>) error = Fma(square.lo, inverse, error);
-      error = Fma(square.hi, inverse_lo, error);
-      V term = hn::Add(product, error);
-      const V rest = hn::Sub(error, hn::Sub(term, product));
-      // What rounding leaves of the term is at most half an ulp; see PowerBound::slack().
-      const M undecided = hn::Not(hn::Eq(Fma(rest, stretch, term), term));
-      const M is_small = hn::And(hn::Lt(term, least), hn::Not(hn::Eq(value, Zero())));
-      const M left = hn::Or(undecided, is_small);
-      if (HWY_UNLIKELY(!hn::AllFalse(d, left))) {
-        ReportTerms(rows, row, channel, undecided, left, term);
-        term = hn::IfThenZeroElse(left, term);
-      }
-      const V sum = hn::Add(high, term);
-      low = hn::Add(low, hn::Sub(term, hn::Sub(sum, high)));
-      high = sum;
+    const Pair before = {hn::LoadU(d, rows.high + channel), hn::LoadU(d, rows.low + channel)};
+    Pair bins = before;
+    if (HWY_UNLIKELY(!AddVector<false>(tag, rows, channel, &bins))) {
+      bins = before;
+      AddVector<true>(tag, rows, channel, &bins);
     }
-    hn::StoreU(high, d, rows.high + channel);
-    hn::StoreU(low, d, rows.low + channel);
+    hn::StoreU(bins.hi, d, rows.high + channel);
+    hn::StoreU(bins.lo, d, rows.low + channel);
   }
 }
 

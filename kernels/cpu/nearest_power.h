@@ -34,9 +34,9 @@ struct LeftTerm {
   double term;
 };
 
-// The same channels of several positions, whose terms x^2 * `inverse` are rounded to f64 and added without rounding.
-// Numbers from 2^(DigitsOfTerms(n) - 87) to n are summed exactly in two bins a channel, which kMostTerms positions do
-// not overflow: adding to the first one rounds to its grid, and the second one takes the rests.
+// The same channels of several positions, whose terms x^2 * `inverse` are rounded to f64 and added without rounding,
+// but for terms under `least`. Every channel has two bins, which kMostTerms positions do not overflow (TermBins):
+// adding to the first one rounds to its grid, and the second one takes the rests.
 struct TermRows {
   static constexpr int64_t kMostRows = 16;
   static constexpr int64_t kMostTerms = 512;
@@ -47,18 +47,19 @@ struct TermRows {
   const void* x[kMostRows] = {};  // the first channel of each position
   DoublePair inverse[kMostRows];  // 1 / (mean square + eps) of each position, in [2^-400, 2^400]
   double slack = 0;               // PowerBound::slack(), times bound_factor
+  double least = 0;               // TermBins::least
   double* high = nullptr;         // a bin for each channel, with room for kMostPowerLanes more
   double* low = nullptr;
   void (*report)(void* context, const LeftTerm& left) = nullptr;
   void* context = nullptr;
 };
 
-// The bins of terms of at most n: 2^52 grids and a half more, and what is least of the terms that they take.
+// The bins of the terms of a group of n channels, which are n at most.
 struct TermBins {
   explicit TermBins(int64_t n);
 
-  double anchor = 0;  // of an empty first bin; the second one is 0 then
-  double least = 0;
+  double anchor = 0;  // an empty first bin, 2^52 grids and a half more; the second one is 0 then
+  double least = 0;   // of the terms that they take
 };
 
 void AddTerms(const TermRows& rows);

@@ -19,11 +19,11 @@ namespace {
 using SumOfTerms = FixedPoint<-1088, 20>;
 constexpr int kTopWord = 19;
 
-// The sums of the terms of every channel, which tasks add to. Thread-safe.
+// The sums of the terms of the channels of a tile, which tasks add to. Thread-safe.
 class ChannelSums {
  public:
   struct Single {
-    int64_t channel;
+    int64_t channel;  // of the tile
     double term;
   };
 
@@ -41,7 +41,7 @@ class ChannelSums {
       }
     }
   }
-  // Empties the bins of all channels.
+  // Empties the bins of the channels.
   void AddBins(double anchor, double* high, double* low) {
     const std::lock_guard<std::mutex> lock(mu_);
     for (size_t c = 0; c < sums_.size(); ++c) {
@@ -89,12 +89,51 @@ class ChannelSums {
   std::vector<bool> have_nan_;
 };
 
+// 1 / (mean square + eps) of the group of channels from `group` on at some positions, 0 where the kernels do not take
+// it; one step for all positions after the other, so that the divisions of one do not wait for those of another.
+void InvertSquares(const PowerRun& power, const int64_t* positions, int64_t count, int64_t group,
+                   DoublePair* inverses) {
+  for (int64_t i = 0; i < count; ++i) {
+    inverses[i] = SumSquaresInPairs(power.run.X(positions[i] * power.channels + group), power.size);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const DoublePair square = MeanSquareOf(inverses[i], power.size, power.run.rule.eps);
+    inverses[i] = TakesMeanSquare(square.hi) ? Reciprocal(square) : DoublePair{};
+  }
+}
+
+// Those of all groups of all positions.
+std::vector<DoublePair> InvertAllSquares(const PowerRun& power) {
+  const int64_t groups = power.channels / power.size;
+  std::vector<DoublePair> inverses(static_cast<size_t>(power.run.plan.reduce0 * groups));
+  power.run.pool.ParallelFor(
+      power.run.plan.reduce0 * groups, power.run.Grain(power.size), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t position = i / groups;
+          InvertSquares(power, &position, 1, i % groups * power.size, &inverses[static_cast<size_t>(i)]);
+        }
+      });
+  return inverses;
+}
+
+// The channels [begin, end), which are summed at once.
+struct Tile {
+  int64_t begin, end;
+};
+
 // Adds the terms of some positions, and at the end of its life the sums of them to those of all tasks. One thread uses
 // it.
 class TaskSums {
  public:
-  TaskSums(const PowerRun& power, ChannelSums* all)
-      : power_(power), all_(*all), bins_(power.size), high_(Room(), bins_.anchor), low_(Room(), 0.0) {}
+  // `inverses`, 1 / (mean square + eps) of each group of each position, are calculated where they are null.
+  TaskSums(const PowerRun& power, const Tile& tile, const DoublePair* inverses, ChannelSums* all)
+      : power_(power),
+        tile_(tile),
+        inverses_(inverses),
+        all_(*all),
+        bins_(power.size),
+        high_(Room(), bins_.anchor),
+        low_(Room(), 0.0) {}
   ~TaskSums() {
     AddPositions();
     Empty();
@@ -108,21 +147,22 @@ class TaskSums {
   }
 
  private:
-  // The term of a channel of the group whose first element has the index `begin`.
+  // The term of a channel in the group whose first element has the index `begin`.
   struct Undecided {
     int64_t begin, channel;
   };
   static constexpr size_t kMostSingles = size_t{1} << 16;
 
-  size_t Room() const { return static_cast<size_t>(power_.channels + kMostPowerLanes); }
+  size_t Room() const { return static_cast<size_t>(tile_.end - tile_.begin + kMostPowerLanes); }
   int64_t IndexOf(int64_t i, int64_t channel) const { return positions_[i] * power_.channels + channel; }
 
   void AddPositions() {
-    for (int64_t channel = 0; channel < power_.channels; channel += power_.size) {
+    for (int64_t group = tile_.begin / power_.size * power_.size; group < tile_.end; group += power_.size) {
+      const Tile part = {std::max(group, tile_.begin), std::min(group + power_.size, tile_.end)};
       if (power_.uses_kernels) {
-        AddGroups(channel);
+        AddGroups(group, part);
       } else {
-        for (int64_t i = 0; i < count_; ++i) AddSlowly(IndexOf(i, channel), channel);
+        for (int64_t i = 0; i < count_; ++i) AddSlowly(IndexOf(i, group), part);
       }
       if (singles_.size() > kMostSingles) AddSingles();
     }
@@ -131,37 +171,42 @@ class TaskSums {
     if (added_ + TermRows::kMostRows > TermRows::kMostTerms) Empty();
   }
 
-  // Adds the group of channels from `channel` on at the positions that wait, one step for all of them after the other:
-  // the divisions of one do not wait for those of another then.
-  void AddGroups(int64_t channel) {
-    const Run& run = power_.run;
-    DoublePair squares[TermRows::kMostRows];
-    for (int64_t i = 0; i < count_; ++i) squares[i] = SumSquaresInPairs(run.X(IndexOf(i, channel)), power_.size);
-    TermRows rows = {.dtype = run.x.dtype, .n = power_.size, .slack = power_.bound.slack()};
+  // Adds `part` of the group of channels from `group` on at the positions that wait.
+  void AddGroups(int64_t group, const Tile& part) {
+    DoublePair inverses[TermRows::kMostRows];
+    if (inverses_ == nullptr) {
+      InvertSquares(power_, positions_, count_, group, inverses);
+    } else {
+      for (int64_t i = 0; i < count_; ++i) inverses[i] = inverses_[IndexOf(i, group) / power_.size];
+    }
+    TermRows rows = {.dtype = power_.run.x.dtype,
+                     .n = part.end - part.begin,
+                     .slack = power_.bound.slack(),
+                     .least = bins_.least,
+                     .high = high_.data() + (part.begin - tile_.begin),
+                     .low = low_.data() + (part.begin - tile_.begin)};
     for (int64_t i = 0; i < count_; ++i) {
-      const int64_t begin = IndexOf(i, channel);
-      const DoublePair square = MeanSquareOf(squares[i], power_.size, run.rule.eps);
-      if (!TakesMeanSquare(square.hi)) {
-        AddSlowly(begin, channel);
+      const int64_t begin = IndexOf(i, group);
+      if (inverses[i].hi == 0) {
+        AddSlowly(begin, part);
         continue;
       }
       begins_[rows.rows] = begin;
-      rows.x[rows.rows] = run.X(begin).data;
-      rows.inverse[rows.rows++] = Reciprocal(square);
+      rows.x[rows.rows] = power_.run.X(IndexOf(i, part.begin)).data;
+      rows.inverse[rows.rows++] = inverses[i];
     }
-    rows.high = high_.data() + channel;
-    rows.low = low_.data() + channel;
     rows.context = this;
     rows.report = [](void* of, const LeftTerm& left) { static_cast<TaskSums*>(of)->Take(left); };
-    first_channel_ = channel;
+    first_channel_ = part.begin;
     AddTerms(rows);
     if (!undecided_.empty()) DecideUndecided();
   }
   void Take(const LeftTerm& left) {
+    const int64_t channel = first_channel_ + left.channel;
     if (std::isnan(left.term)) {
-      undecided_.push_back({begins_[left.row], left.channel});
+      undecided_.push_back({begins_[left.row], channel});
     } else {
-      singles_.push_back({first_channel_ + left.channel, left.term});
+      AddSingle(channel, left.term);
     }
   }
   void DecideUndecided() {
@@ -171,15 +216,16 @@ class TaskSums {
     for (size_t i = 0; i < undecided_.size(); ++i) {
       const Undecided& one = undecided_[i];
       if (i == 0 || one.begin != undecided_[i - 1].begin) group.emplace(power_.run, one.begin, power_.size);
-      singles_.push_back({first_channel_ + one.channel, group->TermOf((*group)[one.channel])});
+      AddSingle(one.channel, group->TermOf((*group)[one.channel % power_.size]));
     }
     undecided_.clear();
   }
-  void AddSlowly(int64_t begin, int64_t channel) {
+  void AddSlowly(int64_t begin, const Tile& part) {
     ScalingGroup group(power_.run, begin, power_.size);
-    for (int64_t i = 0; i < power_.size; ++i) singles_.push_back({channel + i, group.TermOf(group[i])});
+    for (int64_t c = part.begin; c < part.end; ++c) AddSingle(c, group.TermOf(group[c % power_.size]));
   }
 
+  void AddSingle(int64_t channel, double term) { singles_.push_back({channel - tile_.begin, term}); }
   void AddSingles() {
     all_.Add(singles_);
     singles_.clear();
@@ -191,12 +237,14 @@ class TaskSums {
   }
 
   const PowerRun& power_;
+  const Tile tile_;
+  const DoublePair* const inverses_;
   ChannelSums& all_;
   const TermBins bins_;
   std::vector<double> high_, low_;  // the bins of each channel
   int64_t positions_[TermRows::kMostRows] = {}, count_ = 0;
   int64_t added_ = 0;  // positions in the bins
-  // Of the groups that are being added: their first channel, and the first element of each row.
+  // Of the groups that are being added: the first channel that is, and the first element of each row.
   int64_t first_channel_ = 0, begins_[TermRows::kMostRows] = {};
   std::vector<Undecided> undecided_;
   std::vector<ChannelSums::Single> singles_;
@@ -204,9 +252,24 @@ class TaskSums {
 
 // Enough positions that emptying the bins, 10 ns a channel, takes a small part of the time, if the threads have work.
 int64_t PositionsOfTask(const PowerRun& power) {
-  constexpr int64_t kMost = 256;
+  constexpr int64_t kMost = TermRows::kMostTerms;
   const int64_t share = order::CeilDiv(power.run.plan.reduce0, int64_t{power.run.pool.threads()});
   return std::max(power.run.Grain(power.channels), std::min(kMost, share));
+}
+
+void SumTile(const PowerRun& power, const Tile& tile, const DoublePair* inverses, ChannelDivisor* divisors) {
+  const Run& run = power.run;
+  ChannelSums sums(tile.end - tile.begin);
+  run.pool.ParallelFor(run.plan.reduce0, PositionsOfTask(power), [&](int64_t begin, int64_t end) {
+    TaskSums task(power, tile, inverses, &sums);
+    for (int64_t p = begin; p < end; ++p) {
+      if (run.job.mask == nullptr || run.job.mask[p] != 0) task.Add(p);
+    }
+  });
+  constexpr int64_t kAtOnce = 256;  // some ten microseconds
+  run.pool.ParallelFor(tile.end - tile.begin, kAtOnce, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) divisors[c] = sums.Finish(c, run.counted);
+  });
 }
 
 }  // namespace
@@ -215,17 +278,14 @@ std::vector<ChannelDivisor> DivisorsOf(const PowerRun& power) {
   const Run& run = power.run;
   std::vector<ChannelDivisor> divisors(static_cast<size_t>(power.channels));
   if (run.counted == 0) return divisors;
-  ChannelSums sums(power.channels);
-  run.pool.ParallelFor(run.plan.reduce0, PositionsOfTask(power), [&](int64_t begin, int64_t end) {
-    TaskSums task(power, &sums);
-    for (int64_t p = begin; p < end; ++p) {
-      if (run.job.mask == nullptr || run.job.mask[p] != 0) task.Add(p);
-    }
-  });
-  constexpr int64_t kAtOnce = 256;  // some ten microseconds
-  run.pool.ParallelFor(power.channels, kAtOnce, [&](int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; ++c) divisors[static_cast<size_t>(c)] = sums.Finish(c, run.counted);
-  });
+  // The sums of a channel take 200 bytes. Of more channels the groups are summed first, by themselves.
+  constexpr int64_t kMostChannels = int64_t{1} << 16;
+  std::vector<DoublePair> inverses;
+  if (power.channels > kMostChannels && power.uses_kernels) inverses = InvertAllSquares(power);
+  for (int64_t begin = 0; begin < power.channels; begin += kMostChannels) {
+    const Tile tile = {begin, std::min(power.channels, begin + kMostChannels)};
+    SumTile(power, tile, inverses.empty() ? nullptr : inverses.data(), divisors.data() + begin);
+  }
   return divisors;
 }
 

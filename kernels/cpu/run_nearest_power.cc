@@ -131,7 +131,9 @@ class NearestPowerNorm {
     auto report = [&](int64_t row, int64_t i) {
       if (row != row_of_group) group.emplace(run_, begin + row * channels_, size_);
       row_of_group = row;
-      WriteElement(begin + row * channels_ + i, i, &*group);
+      const int64_t index = begin + row * channels_ + i;
+      const double y = ValueOf(index % channels_, i, &*group);
+      ConvertFromF64(&y, 1, plan_.dtype, static_cast<char*>(run_.y) + index * SizeOf(plan_.dtype));
     };
     uint32_t taken = 0;
     if (power_.uses_kernels) {
@@ -164,27 +166,27 @@ class NearestPowerNorm {
 
   void WriteSlowly(int64_t begin) const {
     ScalingGroup group(run_, begin, size_);
-    for (int64_t i = 0; i < size_; ++i) WriteElement(begin + i, i, &group);
+    std::vector<double> y(static_cast<size_t>(size_));
+    for (int64_t i = 0; i < size_; ++i) y[static_cast<size_t>(i)] = ValueOf(begin % channels_ + i, i, &group);
+    ConvertFromF64(y.data(), size_, plan_.dtype, static_cast<char*>(run_.y) + begin * SizeOf(plan_.dtype));
   }
 
-  // Writes y of the element at `index`, which is element i of its group.
-  void WriteElement(int64_t index, int64_t i, ScalingGroup* group) const {
-    const int64_t c = index % channels_;
+  // y of channel c, which is element i of its group.
+  double ValueOf(int64_t c, int64_t i, ScalingGroup* group) const {
     const double variance = VarianceOf(c);
     const Element& element = (*group)[i];
+    if (std::isnan(variance) || (!group->has_divisor() && !group->MakesZero(element))) {
+      return std::numeric_limits<double>::quiet_NaN();
+    }
     const slow_road::Affine affine = AffineOf(c);
     const slow_road::Format format = slow_road::FormatOf(plan_.dtype);
-    double y = std::numeric_limits<double>::quiet_NaN();
-    if (std::isnan(variance) || (!group->has_divisor() && !group->MakesZero(element))) {
-      // NaN, Inf / Inf or 0 / 0
-    } else if (variance + run_.rule.eps == 0) {
-      y = slow_road::ApplyIn(format, (group->has_divisor() ? group->SignOf(element) : 0) / 0.0, affine);
-    } else if (!group->has_divisor() || std::isinf(variance)) {
-      y = slow_road::ApplyIn(format, std::copysign(0.0, group->SignOf(element)), affine);
-    } else {
-      y = Nearest(format, element, variance, affine, &group->slow());
+    if (variance + run_.rule.eps == 0) {
+      return slow_road::ApplyIn(format, (group->has_divisor() ? group->SignOf(element) : 0) / 0.0, affine);
     }
-    ConvertFromF64(&y, 1, plan_.dtype, static_cast<char*>(run_.y) + index * SizeOf(plan_.dtype));
+    if (!group->has_divisor() || std::isinf(variance)) {
+      return slow_road::ApplyIn(format, std::copysign(0.0, group->SignOf(element)), affine);
+    }
+    return Nearest(format, element, variance, affine, &group->slow());
   }
 
   double Nearest(const slow_road::Format& format, const Element& element, double variance,

@@ -112,6 +112,14 @@ TEST(NearestPowerTest, HasTheBytesOfTheSlowRoadOfAnyData) {
   }
 }
 
+// Their sums are those of tiles of channels, which end within a group.
+TEST(NearestPowerTest, TakesAnyNumberOfChannels) {
+  for (const int64_t groups : {1, 10}) {
+    const Case c = CaseOf({groups, {2, 70'000}}, DType::kF32, false);
+    ExpectTheSlowRoad(c, DataFor(c));
+  }
+}
+
 TEST(NearestPowerTest, LeavesOutMaskedPositions) {
   for (const DType dtype : kAllDTypes) {
     for (const Mask mask : {Mask::kSome, Mask::kAll, Mask::kNanUnder}) {
