@@ -19,9 +19,9 @@ namespace normd {
 namespace HWY_NAMESPACE {
 using cpu::ColumnsToFold;
 using cpu::FoldedArrays;
-using cpu::LimitsOfPairs;
-using cpu::PairExtremes;
+using cpu::PairBound;
 using cpu::PairLimits;
+using cpu::PairScales;
 
 // The middles of subnormal values lie elsewhere than the quick look expects, and |y| is nearer to one than this.
 constexpr double kLeastDistance = 0x1p-150;
@@ -83,20 +83,23 @@ void FoldNumbers(const ColumnsToFold& columns, const FoldedArrays& to) {
 PairLimits FoldPairs(const ColumnsToFold& columns, const FoldedArrays& to) {
   const int64_t n = columns.count;
   float* HWY_RESTRICT pairs = to.pairs;
-  PairExtremes extremes;
+  PairScales scales;
+  for (int64_t c = 0; c < n; ++c) {
+    scales.Add(columns.weight == nullptr ? 1 : columns.weight[c], columns.bias == nullptr ? 0 : columns.bias[c]);
+  }
+  PairBound bound(scales, columns.dtype, columns.bound_factor);
   for (int64_t c = 0; c < n; ++c) {
     const Fold fold(columns, c);
-    const bool folds = Folds<float>(fold.f, fold.g) && fold.bound.decides();
+    const bool folds = Folds<float>(fold.f, fold.g) && fold.bound.decides() && bound.Add(fold.Bound(), fold.g);
     const double f = folds ? fold.f : 0;
     const double g = folds ? fold.g : std::numeric_limits<double>::quiet_NaN();
     pairs[c] = static_cast<float>(f);
     pairs[c + n] = static_cast<float>(g);
     pairs[c + 2 * n] = static_cast<float>(f - pairs[c]);
     pairs[c + 3 * n] = static_cast<float>(g - pairs[c + n]);
-    if (folds) extremes.Add(fold.Bound(), fold.g, fold.w, fold.b);
     SetCareful(columns, fold, c, to);
   }
-  return LimitsOfPairs(extremes, columns.dtype, columns.bound_factor);
+  return bound.limits();
 }
 
 PairLimits FoldColumns(const ColumnsToFold& columns, const FoldedArrays& to) {

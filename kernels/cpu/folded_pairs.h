@@ -27,36 +27,57 @@ namespace normd::cpu {
 inline constexpr double kSlackUlps = 0x1p-10;
 inline constexpr double kLeastOfPairs = 0x1p-100;
 
-// What the columns or channels of a fold have in common. Starts without any.
-struct PairExtremes {
-  double fixed = 0;         // the largest part of the bound that does not grow with |y|
-  double relative = 0;      // the largest part that does, as a factor of |y|
-  double scale = 0x1p+100;  // the smallest max(|w|, |b|) that is not 0
+// max(|w|, |b|) of the columns or channels of a fold where it is not 0: the smallest and the largest.
+struct PairScales {
+  double smallest = 0x1p+100, largest = 0;
 
-  void Add(const ElementBound& in_f64, double g, double w, double b) {
-    const double of_rest = in_f64.fixed + 0x1p-45 * std::abs(g);
-    if (of_rest > fixed) fixed = of_rest;
-    if (in_f64.relative > relative) relative = in_f64.relative;
+  void Add(double w, double b) {
     const double here = std::abs(w) > std::abs(b) ? std::abs(w) : std::abs(b);
-    if (here > 0 && here < scale) scale = here;
+    if (here > 0 && here < smallest) smallest = here;
+    if (here > largest) largest = here;
   }
 };
 
-// The limits of elements of `dtype`. Values of f16 are subnormal below 2^-14, and their middles lie elsewhere; a y of
-// bf16 that is 2^-16 of what its column has is a rare one, and all smaller ones may have a larger error.
-inline PairLimits LimitsOfPairs(const PairExtremes& extremes, DType dtype, double bound_factor) {
-  PairLimits limits;
-  limits.least = 0x1p-13;
-  if (dtype != DType::kF16)
-    limits.least = std::fmax(kLeastOfPairs, std::exp2(std::floor(std::log2(extremes.scale)) - 16));
-  // |y| is what is stored, rounded to 16 bits, at least: more than half of that before.
-  const double ulp = limits.least / 2 * 0x1p-24;
-  const double ulps = (1.5 + kSlackUlps + extremes.fixed / ulp + extremes.relative * 0x1p+24) * bound_factor;
-  constexpr int kAll = 17;
-  limits.near_bits = ulps > 0 ? 0 : -1;
-  while (limits.near_bits < kAll && std::ldexp(0.5, limits.near_bits) <= ulps) ++limits.near_bits;
-  return limits;
-}
+// The limits of a fold, for all columns or channels whose bound allows it. A column of which few elements would be
+// decided, because its mean is hundreds of deviations from 0, is left out, so that the others keep their limits.
+class PairBound {
+ public:
+  // Values of f16 are subnormal below 2^-14, and their middles lie elsewhere. A y of bf16 that is 2^-16 of what its
+  // column has is a rare one; a column with a small weight may have more of these, so that the others have few ulps.
+  PairBound(const PairScales& scales, DType dtype, double bound_factor)
+      : bound_factor_(bound_factor), most_bits_(dtype == DType::kF16 ? 4 : 6) {
+    limits_.least = 0x1p-13;
+    if (dtype != DType::kF16) {
+      const double scale = std::fmax(scales.smallest, scales.largest * 0x1p-4);
+      limits_.least = std::fmax(kLeastOfPairs, std::exp2(std::floor(std::log2(scale)) - 16));
+    }
+    limits_.near_bits = bound_factor > 0 ? 0 : -1;
+    // |y| is what is stored, rounded to 16 bits, at least: more than half of that before.
+    of_ulp_ = 0x1p+25 / limits_.least;
+  }
+
+  // False if the column is left out.
+  bool Add(const ElementBound& in_f64, double g) {
+    const double of_rest = (in_f64.fixed + 0x1p-45 * std::abs(g)) * of_ulp_;
+    const double ulps = (1.5 + kSlackUlps + of_rest + in_f64.relative * 0x1p+24) * bound_factor_;
+    if (!(ulps < reach_)) {
+      int bits = limits_.near_bits;
+      while (bits <= most_bits_ && std::ldexp(0.5, bits) <= ulps) ++bits;
+      if (bits > most_bits_) return false;
+      limits_.near_bits = bits;
+      reach_ = std::ldexp(0.5, bits);
+    }
+    return true;
+  }
+  const PairLimits& limits() const { return limits_; }
+
+ private:
+  const double bound_factor_;
+  const int most_bits_;
+  double of_ulp_ = 0;
+  double reach_ = 0;  // in ulps of f32: the bounds of all columns so far are less
+  PairLimits limits_;
+};
 
 }  // namespace normd::cpu
 

@@ -394,7 +394,7 @@ struct NearestRows {
   QuickBounds quick;                            // in the type of the quick look, times bound_factor
   double largest_weight = 1, largest_bias = 0;  // magnitudes; 1 and 0 where w and b are absent
   double bound_factor = 1;                      // see NearestOptions; finite
-  // bf16 elements about zero are summed in runs, which `quick` allows for. The results are those of sums in f64.
+  // 16-bit elements about zero are summed in runs, which `quick` allows for. The results are those of sums in f64.
   bool in_runs = false;
 
   // Is called with each element that is undecided, after its y was written; `position` is its row.

@@ -408,7 +408,7 @@ uint32_t NormaliseNearest(T tag, const RowBlock& block, const NearestRows& neare
   RowBounds rows;
   rows.largest_weight = nearest.largest_weight;
   rows.pair_widening = kPairWidening * nearest.bound_factor;
-  if constexpr (std::is_same_v<T, BF16>) {
+  if constexpr (!std::is_same_v<T, F32>) {
     if (nearest.in_runs) SumRowsInRuns(tag, block, &sums, &rows.in_runs);
   }
   if (!nearest.in_runs) SumRows<kStatistic>(tag, TypeTag<double>(), block, &sums);

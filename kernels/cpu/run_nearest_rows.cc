@@ -99,8 +99,10 @@ NearestRows NearestRowsOf(const Run& run) {
   rows.largest_bias = bias;
   rows.bound_factor = run.nearest.bound_factor;
   const bool squares = plan.statistic == Statistic::kMeanSquare || plan.statistic == Statistic::kSumSquares;
-  // Of bf16 an element in 2^14 asks for the row to be summed again; of f16 one in 2^11 would.
-  rows.in_runs = run.plan.dtype == DType::kBF16 && squares && !run.StoresGroups();
+  // Of f16 an element in 2^11 asks for the row to be summed again, of bf16 one in 2^14.
+  constexpr int64_t kMostOfF16 = 128;
+  const bool gains = run.plan.dtype == DType::kBF16 || plan.reduce1 <= kMostOfF16;
+  rows.in_runs = run.is_16bit() && squares && gains && !run.StoresGroups();
   const QuickBounds quick = run.is_16bit() ? QuickBoundsInF32(rows.in_runs ? kOfRunsOfFour : 0, weight, bias)
                                            : QuickBoundsInF64(weight, bias);
   // A row of one element is its own mean, and 0 / D is exact.

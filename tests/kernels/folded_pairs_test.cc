@@ -95,21 +95,43 @@ TEST_P(FoldedPairsTest, NeedABound) {
 INSTANTIATE_TEST_SUITE_P(DTypes, FoldedPairsTest, testing::Values(DType::kF16, DType::kBF16),
                          [](const auto& dtype) { return std::string(Name(dtype.param)); });
 
-// |y - exact y| <= 1.5 ulp and what f64 leaves, beside numbers of one size.
+// The limits of columns with w = 1, b = 0.5 and these offsets.
+cpu::PairLimits LimitsOf(DType dtype, double bound_factor, const std::vector<double>& offsets, bool* is_last_in) {
+  cpu::PairScales scales;
+  scales.Add(1, 0.5);
+  cpu::PairBound bound(scales, dtype, bound_factor);
+  for (const double offset : offsets) *is_last_in = bound.Add({.fixed = 0x1p-50, .relative = 0x1p-48}, offset);
+  return bound.limits();
+}
+
 TEST(FoldedPairsLimitsTest, GrowWithTheBound) {
-  cpu::PairExtremes usual;
-  usual.Add({.fixed = 0x1p-50, .relative = 0x1p-48}, 1, 1, 0.5);
-  EXPECT_EQ(cpu::LimitsOfPairs(usual, DType::kF16, 1).near_bits, 2);
-  EXPECT_EQ(cpu::LimitsOfPairs(usual, DType::kBF16, 1).near_bits, 2);
-  EXPECT_EQ(cpu::LimitsOfPairs(usual, DType::kF16, 1).least, 0x1p-13);
-  EXPECT_EQ(cpu::LimitsOfPairs(usual, DType::kBF16, 1).least, 0x1p-16);
-  EXPECT_EQ(cpu::LimitsOfPairs(usual, DType::kF16, 4).near_bits, 4);
-  EXPECT_EQ(cpu::LimitsOfPairs(usual, DType::kF16, 0x1p-6).near_bits, 0);
-  EXPECT_EQ(cpu::LimitsOfPairs(usual, DType::kF16, 0).near_bits, -1);
-  EXPECT_EQ(cpu::LimitsOfPairs(usual, DType::kF16, 1e6).near_bits, 17);
-  cpu::PairExtremes far = usual;
-  far.Add({.fixed = 0x1p-50, .relative = 0x1p-48}, 1000, 1, 0.5);
-  EXPECT_GT(cpu::LimitsOfPairs(far, DType::kF16, 1).near_bits, 2);
+  bool is_in = false;
+  EXPECT_EQ(LimitsOf(DType::kF16, 1, {1}, &is_in).near_bits, 2);
+  EXPECT_EQ(LimitsOf(DType::kBF16, 1, {1}, &is_in).near_bits, 2);
+  EXPECT_EQ(LimitsOf(DType::kF16, 1, {1}, &is_in).least, 0x1p-13);
+  EXPECT_EQ(LimitsOf(DType::kBF16, 1, {1}, &is_in).least, 0x1p-16);
+  EXPECT_EQ(LimitsOf(DType::kF16, 4, {1}, &is_in).near_bits, 4);
+  EXPECT_EQ(LimitsOf(DType::kF16, 0x1p-6, {1}, &is_in).near_bits, 0);
+  EXPECT_EQ(LimitsOf(DType::kF16, 0, {1}, &is_in).near_bits, -1);
+  EXPECT_TRUE(is_in);
+  EXPECT_EQ(LimitsOf(DType::kF16, 1, {100, 1}, &is_in).near_bits, 3);
+}
+
+TEST(FoldedPairsLimitsTest, LeaveOutColumnsOfWhichFewElementsWouldBeDecided) {
+  bool is_in = true;
+  EXPECT_EQ(LimitsOf(DType::kF16, 1, {1, 1e4}, &is_in).near_bits, 2);
+  EXPECT_FALSE(is_in);
+  LimitsOf(DType::kBF16, 1e6, {1}, &is_in);
+  EXPECT_FALSE(is_in);
+}
+
+// A channel that is nearly switched off takes nothing from the others.
+TEST(FoldedPairsLimitsTest, KeepTheLeastValueBesideATinyWeight) {
+  cpu::PairScales scales;
+  scales.Add(1, 0);
+  scales.Add(0, 0);
+  scales.Add(1e-9, 0);
+  EXPECT_EQ(cpu::PairBound(scales, DType::kBF16, 1).limits().least, 0x1p-20);
 }
 
 }  // namespace
