@@ -155,8 +155,9 @@ bool SumsMomentsExactly(const Job& job) {
   const NormPlan& plan = *job.plan;
   const bool has_squares = plan.statistic == Statistic::kMeanVariance || plan.statistic == Statistic::kMeanSquare ||
                            plan.statistic == Statistic::kSumSquares;
-  const bool is_plain = plan.power_groups == 0 && !plan.given_statistics && !job.residual.present() &&
-                        (job.x != nullptr || job.x_buffer != nullptr);
+  const bool keeps_wide = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
+  const bool is_plain =
+      plan.power_groups == 0 && !plan.given_statistics && !keeps_wide && (job.x != nullptr || job.x_buffer != nullptr);
   const auto bytes = static_cast<int64_t>(plan.dtype == DType::kF64 ? sizeof(WideExactSums) : sizeof(NarrowExactSums));
   return job.moments != nullptr && job.exact == nullptr && has_squares && is_plain && GivesNearest(job) &&
          plan.StatisticsGroups() <= kMostBytes / bytes && CountPositions(plan, job.mask).counted > 0;

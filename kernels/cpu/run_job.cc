@@ -190,6 +190,17 @@ bool IsJobBeyondFast(const Run& run) {
   return is_wide || !run.parameters.fit_f32 || (by_position && !run.parameters.absent());
 }
 
+// True if all elements of y are zeros that have the sign of their normalised values: all weights are 0, and a bias is
+// absent or -0.
+bool HasSignsAlone(const Job& job) {
+  if (job.parameters == nullptr || job.y == nullptr || !GivesNearest(job)) return false;
+  const HostParameters& host = job.parameters->host();
+  const auto is_negative_zero = [](double bias) { return bias == 0 && std::signbit(bias); };
+  return job.plan->statistic == Statistic::kMeanVariance && job.plan->cast_order == CastOrder::kAffineThenCast &&
+         host.largest_weight == 0 &&
+         (host.bias.empty() || std::any_of(host.bias.begin(), host.bias.end(), is_negative_zero));
+}
+
 // Null for an empty vector, which means absent.
 template <typename Real>
 const Real* DataOf(const std::vector<Real>& values) {
@@ -286,6 +297,14 @@ int64_t Run::Grain(int64_t elements_per_item) const {
 
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options) {
   if (SumsMomentsExactly(job)) return RunWithExactMoments(job, pool, grain_elements, options);
+  if (HasSignsAlone(job)) {
+    // A y near 0 tells no sign, but the normalised value does, and that times 0 is the same in either order.
+    NormPlan casts_first = *job.plan;
+    casts_first.cast_order = CastOrder::kCastThenAffine;
+    Job in_that_order = job;
+    in_that_order.plan = &casts_first;
+    return RunJob(in_that_order, pool, grain_elements, options);
+  }
   const NormPlan& plan = *job.plan;
   const bool is_wide = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
   Run run{.plan = plan,

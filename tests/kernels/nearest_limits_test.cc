@@ -90,6 +90,27 @@ TEST(NearestLimitsTest, ClampsARootThatIsEpsButForItsLastDigits) {
   }
 }
 
+// Weights of 0 leave the sign of n, also where x - mean is below what f64 shows: the mean of the row is above 1.
+TEST(NearestLimitsTest, ZerosHaveTheSignOfTheNormalisedValue) {
+  const Values x = {1, 1, 2, 0x1p-60};
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16}) {
+    for (const double weight : {0.0, -0.0}) {
+      for (const bool has_bias : {false, true}) {
+        Call row = cases::Row(SpecFor(Method::kLayerNorm, 1e-5, EpsMode::kInsideSqrt), dtype, x);
+        Call channel = Call(SpecFor(Method::kBatchNorm, 1e-5, EpsMode::kInsideSqrt), dtype, {4, 1}, x);
+        row.Weight(Values(4, weight));
+        channel.Weight({weight});
+        if (has_bias) {
+          row.Bias({-0.0, 0.0, -0.0, 1});
+          channel.Bias({-0.0});
+        }
+        ExpectNearest(row);
+        ExpectNearest(channel);
+      }
+    }
+  }
+}
+
 // y of BatchNorm with given statistics at the middles, for a variance in the binade of 2^exponent: b is the middle less
 // n w, which has digits of its own.
 void ExpectNearestAtMiddles(DType dtype, int exponent, double eps, EpsMode mode, Random* random) {
