@@ -36,6 +36,10 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
 // Whether the output of a training step of `spec` is normalised with what the commit of the step returns.
 bool CommitGivesStatistics(const NormSpec& spec);
 
+// The number of the step after `num_batches` of them. The largest number stays: a count that is too high, which older
+// servers let callers give, must not begin again at 0.
+uint64_t NextBatch(uint64_t num_batches);
+
 // Whether no mean and no m2 is NaN or Inf.
 bool AllFinite(const Moments& moments);
 

@@ -19,7 +19,7 @@ namespace {
 // The divisor of the replayed step; empty if it is no longer known.
 std::vector<double> ReplayDivisor(const StoredSession& stored, const StepOutcome& outcome, const Moments& moments) {
   const NormSpec& spec = stored.published->spec;
-  const uint64_t iters = outcome.num_batches + (outcome.applied ? 0 : 1);
+  const uint64_t iters = outcome.applied ? outcome.num_batches : NextBatch(outcome.num_batches);
   const PhiBefore& before = stored.phi_before;
   const bool known = before.version == outcome.version && before.applied == outcome.applied;
   return PowerNormDivisor(spec, iters, moments, known ? before.phi : std::vector<double>());
@@ -110,7 +110,7 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
   TakeRunning(*next, &result);
   if (TraitsOf(session.spec.method()).commit_gives_divisor) {
     const RunningState& before = session.state;
-    result.divisor = PowerNormDivisor(session.spec, before.num_batches + 1, update.moments, before.phi);
+    result.divisor = PowerNormDivisor(session.spec, NextBatch(before.num_batches), update.moments, before.phi);
     // Only a step with an id can be replayed.
     stored->phi_before = {};
     if (update.step.has_value()) stored->phi_before = {before.phi, result.version, result.applied};

@@ -252,6 +252,19 @@ TEST(RunningStateTest, PowerNormFollowsThePublishedPhi) {
   EXPECT_EQ(state.num_batches, 3);
 }
 
+// Older servers let callers give any count, and such records are read.
+TEST(RunningStateTest, TheLargestCountOfStepsStays) {
+  const Moments moments = {{.count = 4, .mean = 0, .m2 = 2}};
+  RunningState state = InitialState(PowerSpec(2), 1);
+  state.num_batches = UINT64_MAX;
+  const StepResult step = Apply(PowerSpec(2), state, moments);
+  EXPECT_EQ(step.state.num_batches, UINT64_MAX);
+  EXPECT_THAT(step.state.phi, ElementsAre(DoubleEq(0.9 + 0.1 * 0.5)));
+  state = InitialState(BatchSpec({.cumulative = true}), 1);
+  state.num_batches = UINT64_MAX;
+  EXPECT_EQ(Apply(BatchSpec({.cumulative = true}), state, moments).state.num_batches, UINT64_MAX);
+}
+
 TEST(RunningStateTest, PowerNormDividesByVDuringWarmUpAndByPhiAfterIt) {
   const NormSpec spec = PowerSpec(2);
   const Moments moments = {{.count = 4, .mean = 0, .m2 = 2}};
