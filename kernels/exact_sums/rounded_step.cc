@@ -168,25 +168,31 @@ Moment PoolExactly(absl::Span<const Moment> parts) {
           .m2 = NearestRatio(squares * count - Square(sum), count)};
 }
 
+// What a product loses at most where its low part is no f64. Counts multiply that, and so do reciprocals of small
+// counts: then it is more than kLost.
+constexpr double kLostByProduct = 0x1p-1071;
+
 // The same in pairs of f64, where these decide. m2 is the sum of the parts' and of n_i (mean_i - mean)^2, whose terms
 // are positive; an error e of the mean adds (sum of n_i) e^2 to it.
 class PairPool {
  public:
   explicit PairPool(absl::Span<const Moment> parts) : parts_(parts) {
+    bool is_first = true;
     for (const Moment& part : parts_) {
       if (part.count == 0) continue;
       count_ = Add(count_, {part.count, 0});
       const DoublePair product = TwoProduct(part.count, part.mean);
       sum_ = Add(sum_, product);
       magnitude_ += std::abs(product.hi);
-      has_one_mean_ = has_one_mean_ && (mean_.hi == part.mean || count_.hi == part.count);
+      has_one_mean_ = has_one_mean_ && (is_first || mean_.hi == part.mean);
       mean_.hi = part.mean;
+      is_first = false;
     }
     if (has_one_mean_) return;
     const DoublePair share = Reciprocal(count_);
     mean_ = Multiply(sum_, share);
     // The additions to the sum, those to the count, the reciprocal and the product.
-    of_mean_ = (2 * Size() + 10) * magnitude_ * share.hi * kPairUnit + kLost;
+    of_mean_ = (2 * Size() + 10) * (magnitude_ * kPairUnit + kLostByProduct) * share.hi + kLost;
   }
 
   // 1 / count is a pair whose low part is no subnormal number.
@@ -198,7 +204,7 @@ class PairPool {
   }
   std::optional<double> M2() const {
     DoublePair m2;
-    double distances = 0;  // the sum of n_i |mean_i - mean|
+    double distances = Size() * kLostByProduct;  // the sum of n_i |mean_i - mean|
     for (const Moment& part : parts_) {
       if (part.count == 0) continue;
       const DoublePair distance = Add({part.mean, 0}, Negate(mean_));
@@ -210,7 +216,8 @@ class PairPool {
     // A difference is off by the error of the mean, and by 1 of both: at most 2 of the difference, and 2 of the mean.
     const double of_distance = has_one_mean_ ? 0 : of_mean_ + 2 * std::abs(mean_.hi) * kPairUnit;
     const double of_between = 2 * distances * of_distance + count_.hi * of_distance * of_distance;
-    return NearestWithin(m2, 2 * of_between + (2 * Size() + 20) * m2.hi * kPairUnit);
+    const double lost = kLostByProduct * (count_.hi + Size());
+    return NearestWithin(m2, 2 * (of_between + lost) + (2 * Size() + 20) * m2.hi * kPairUnit);
   }
 
  private:

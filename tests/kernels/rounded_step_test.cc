@@ -206,6 +206,28 @@ TEST(NearestPoolTest, TellsMiddlesFromTheirNeighbours) {
   }
 }
 
+// The first count may be that of a sum, and a sum that of its first count.
+TEST(NearestPoolTest, CountsThatAbsorbOthersTakeTheirMeansInto) {
+  Random random(TestSeed() + 18);
+  ExpectPool({{1, 0x1p+52, 1}, {0x1p+53, 3, 1}, {1, 3, 1}}, random);
+  ExpectPool({{0x1p-60, 1000, 5}, {1, 3, 2}}, random);
+  ExpectPool({{0x1p-60, 1000, 5}, {1, 3, 2}, {0x1p-60, 3, 0}}, random);
+}
+
+// Products of counts with means and with squares of distances leave the range of pairs before the counts do.
+TEST(NearestPoolTest, IsTheNearestOfTinyAndHugeCounts) {
+  Random random(TestSeed() + 19);
+  for (const int mean_exponent : {-1020, -850, -500, 0, 440, 500}) {
+    for (const int count_exponent : {-199, -190, -110, -90, 60, 75, 110, 199}) {
+      const double count = std::ldexp(1, count_exponent), mean = std::ldexp(1, mean_exponent);
+      ExpectPool({{count, mean * (1 + 0x1p-52), 1}, {count, mean * (1 + 0x1p-52 * 3), 1}}, random);
+      ExpectPool({{count, mean * (1 + 0x1p-52), 0}, {count * 3, mean * 1.5, 0}}, random);
+      ExpectPool({{count, mean, mean}, {count, -mean, 0}, {1, mean / 3, 1}}, random);
+      ExpectPool({{count, mean, std::ldexp(1, -1070)}, {count, mean * 7, 0}}, random);
+    }
+  }
+}
+
 TEST(NearestPoolTest, PartsWithoutElementsSayNothing) {
   const Moment part = {.count = 3, .mean = 0.1, .m2 = 0.7};
   const Moment nothing = {.count = 0, .mean = kNan, .m2 = 0};
