@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "kernels/certificate.h"
@@ -231,11 +232,34 @@ class PairPool {
 
 Moment MergeInOrder(absl::Span<const Moment> parts) {
   Moment merged;
-  for (const Moment& part : parts) merged = Merge(merged, part);
+  std::vector<double> counts;
+  for (const Moment& part : parts) {
+    merged = Merge(merged, part);
+    counts.push_back(part.count);
+  }
+  merged.count = NearestSum(counts);
   return merged;
 }
 
 }  // namespace
+
+double NearestSum(absl::Span<const double> values) {
+  DoublePair sum;
+  double magnitude = 0;
+  for (const double value : values) {
+    sum = Add(sum, {value, 0});
+    magnitude += std::abs(value);
+  }
+  if (magnitude == 0) return 0;
+  if (!std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); })) {
+    return std::accumulate(values.begin(), values.end(), 0.0);
+  }
+  const double error = static_cast<double>(values.size() + 1) * magnitude * kPairUnit;
+  if (const std::optional<double> nearest = NearestWithin(sum, error); nearest.has_value()) return *nearest;
+  Dyadic exact;
+  for (const double value : values) exact = exact + Dyadic(value);
+  return NearestRatio(exact, Dyadic::Integer(1));
+}
 
 Moment NearestPool(absl::Span<const Moment> parts) {
   const auto says_nothing = [](const Moment& part) { return part.count == 0; };

@@ -52,9 +52,14 @@ class RoundedStep {
   const Factor of_old_, of_sum_;
 };
 
+// The f64 nearest to the sum of `values`, in any order; where one is not finite, the sum in f64.
+//
+//   NearestSum({0x1p+53, 1, 1});  // 2^53 + 2; one by one in f64 the sum would stay at 2^53
+double NearestSum(absl::Span<const double> values);
+
 // The moments of the union of disjoint sets of elements: count, mean and m2 are each the f64 nearest to what the given
-// numbers say, so that the order of the parts does not matter. Parts without elements say nothing. Where a number is
-// not finite, the parts are merged in their order (Merge in kernels/moments.h).
+// numbers say, so that the order of the parts does not matter. Parts without elements say nothing. Where a mean or m2
+// is not finite, these two are merged in the parts' order (Merge in kernels/moments.h).
 //
 //   NearestPool({{2, 2, 2}, {2, 7, 8}});  // {4, 4.5, 35}: of [1, 3] and [5, 9]
 Moment NearestPool(absl::Span<const Moment> parts);

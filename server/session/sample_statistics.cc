@@ -182,9 +182,15 @@ bool HasInstruction() { return true; }
 
 }  // namespace
 
-double LeastOf(double a, double b) { return std::isnan(a) || std::isnan(b) ? kUnknown : std::min(a, b); }
+double LeastOf(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return kUnknown;
+  return a < b || (a == b && std::signbit(a)) ? a : b;
+}
 
-double GreatestOf(double a, double b) { return std::isnan(a) || std::isnan(b) ? kUnknown : std::max(a, b); }
+double GreatestOf(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return kUnknown;
+  return a > b || (a == b && std::signbit(b)) ? a : b;
+}
 
 RunningState InitialSamples(const RunningSpec& running, int64_t channels) {
   const SampleSpec& samples = running.samples;

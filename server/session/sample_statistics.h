@@ -38,7 +38,7 @@ void MergeSamples(const RunningSpec& running, const Moments& moments, const Samp
 // How many samples the moments of channel c are of.
 double SamplesOf(const Moments& moments, const std::vector<double>& samples, size_t c);
 
-// The smaller and the larger of two extremes; NaN, not known, if either is.
+// The smaller and the larger of two extremes, -0 below +0, in either order; NaN, not known, if either is.
 double LeastOf(double a, double b);
 double GreatestOf(double a, double b);
 

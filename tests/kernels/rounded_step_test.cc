@@ -206,6 +206,28 @@ TEST(NearestPoolTest, TellsMiddlesFromTheirNeighbours) {
   }
 }
 
+TEST(NearestPoolTest, ItsCountIsTheNearestSum) {
+  Random random(TestSeed() + 20);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<double> values;
+    std::vector<Moment> parts;
+    oracle::Dyadic want;
+    for (int64_t i = random.Below(12); i >= -1; --i) {
+      const double value =
+          round % 3 == 0 ? 0.1 : std::ldexp(random.Uniform() + 0.5, static_cast<int>(random.Below(70)));
+      values.push_back(value);
+      parts.push_back({value, round % 2 == 0 ? kNan : 1.0, 0});  // a mean that is no number is no reason either
+      want += Whole(value);
+    }
+    EXPECT_EQ(NearestSum(values), NearestQuotient(want, oracle::Dyadic{1}));
+    EXPECT_EQ(NearestPool(parts).count, NearestSum(values));
+  }
+  EXPECT_EQ(NearestSum({}), 0);
+  EXPECT_EQ(NearestSum({1, kInf}), kInf);
+  EXPECT_EQ(NearestSum({kMost, kMost, -kMost}), kMost);
+  EXPECT_EQ(NearestSum({1, 0x1p-53, 0x1p-1074, -1}), 0x1p-53);
+}
+
 // The first count may be that of a sum, and a sum that of its first count.
 TEST(NearestPoolTest, CountsThatAbsorbOthersTakeTheirMeansInto) {
   Random random(TestSeed() + 18);
