@@ -7,25 +7,12 @@
 
 #include "kernels/certificate.h"
 #include "kernels/exact_sums/nearest_ratio.h"
+#include "kernels/exact_sums/nearest_within.h"
 
 namespace normd {
 namespace {
 
 using slow_road::Dyadic;
-
-// What products and quotients of pairs lose where their low parts are no f64, and the least magnitude beside which
-// that is nothing.
-constexpr double kLost = 0x1p-1060;
-constexpr double kLeast = 0x1p-900;
-
-// The f64 nearest to every number within `error` of `value`; nothing if there are two, or none that is finite.
-std::optional<double> NearestWithin(DoublePair value, double error) {
-  // Twice: the two differences are rounded, too.
-  const double wide = 2 * error + kLost;
-  const double low = value.hi + (value.lo - wide), high = value.hi + (value.lo + wide);
-  if (low != high || !std::isfinite(low) || std::abs(low) < kLeast) return std::nullopt;
-  return low;
-}
 
 // Splits a number into two of at most 26 bits (Veltkamp). NaN beyond 2^996.
 struct Halves {
