@@ -149,6 +149,7 @@ class NearestPowerNorm {
     const slow_road::Format f64 = slow_road::FormatOf(DType::kF64);
     const auto count = slow_road::Dyadic::Integer(static_cast<uint64_t>(run_.counted));
     variances_[static_cast<size_t>(c)] = slow_road::RoundQuotient(f64, total, count);
+    if (run_.job.mean_squares != nullptr) run_.job.mean_squares[c] = variances_[static_cast<size_t>(c)];
     if (run_.job.moments == nullptr) return;
     run_.job.moments[c] = {static_cast<double>(run_.counted), 0, slow_road::RoundNumber(f64, total, 0)};
   }

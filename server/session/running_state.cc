@@ -217,14 +217,20 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
   return Reason::kApplied;
 }
 
-std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const Moments& moments,
+std::vector<double> MeanSquaresOf(const Moments& moments, absl::Span<const double> given) {
+  std::vector<double> v(given.begin(), given.end());
+  v.resize(moments.size(), std::numeric_limits<double>::quiet_NaN());
+  for (size_t c = 0; c < v.size(); ++c) {
+    if (std::isnan(v[c])) v[c] = moments[c].BiasedVariance();
+  }
+  return v;
+}
+
+std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, std::vector<double> v,
                                      absl::Span<const double> phi_before) {
   const auto warmup_iters = static_cast<uint64_t>(std::get<PowerNormSpec>(spec.attributes).warmup_iters);
   if (iters > warmup_iters) return {phi_before.begin(), phi_before.end()};
-  std::vector<double> divisor;
-  divisor.reserve(moments.size());
-  for (const Moment& m : moments) divisor.push_back(m.BiasedVariance());
-  return divisor;
+  return v;
 }
 
 uint64_t HashMoments(const Moments& moments, const SampleDetails& details) {

@@ -267,10 +267,15 @@ TEST(RunningStateTest, TheLargestCountOfStepsStays) {
 
 TEST(RunningStateTest, PowerNormDividesByVDuringWarmUpAndByPhiAfterIt) {
   const NormSpec spec = PowerSpec(2);
-  const Moments moments = {{.count = 4, .mean = 0, .m2 = 2}};
-  EXPECT_THAT(PowerNormDivisor(spec, 2, moments, {7.0}), ElementsAre(0.5));
-  EXPECT_THAT(PowerNormDivisor(spec, 3, moments, {7.0}), ElementsAre(7.0));
-  EXPECT_THAT(PowerNormDivisor(spec, 3, moments, {}), ElementsAre());
+  EXPECT_THAT(PowerNormDivisor(spec, 2, {0.5}, {7.0}), ElementsAre(0.5));
+  EXPECT_THAT(PowerNormDivisor(spec, 3, {0.5}, {7.0}), ElementsAre(7.0));
+  EXPECT_THAT(PowerNormDivisor(spec, 3, {0.5}, {}), ElementsAre());
+}
+
+TEST(RunningStateTest, VIsGivenOrThatOfTheMoments) {
+  const Moments moments = {{.count = 4, .mean = 0, .m2 = 2}, {.count = 4, .mean = 0, .m2 = 6}};
+  EXPECT_THAT(MeanSquaresOf(moments, {}), ElementsAre(0.5, 1.5));
+  EXPECT_THAT(MeanSquaresOf(moments, {kNan, 1.25}), ElementsAre(0.5, 1.25));
 }
 
 TEST(RunningStateTest, ManyStepsAgreeWithTheOracle) {
