@@ -1,11 +1,14 @@
 #include "kernels/exact_sums/rounded_step.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 #include <optional>
 
 #include "kernels/certificate.h"
+#include "kernels/exact_sums/modular_sum.h"
 #include "kernels/exact_sums/nearest_ratio.h"
 #include "kernels/exact_sums/nearest_within.h"
 
@@ -46,7 +49,7 @@ struct RoundedStep::Block {
   double bound = 0;  // of the error, as a part of the magnitudes
   double old[kMost];
   double sum[kMost], rest[kMost], magnitude[kMost];  // of the instances
-  double low[kMost], high[kMost];
+  double low[kMost], high[kMost], wide[kMost];       // the new value lies between the first two
 
   void Read(absl::Span<const Moment> moments, double Moment::*member, size_t channels) {
     for (size_t i = 0; i < size; ++i) {
@@ -94,15 +97,62 @@ void RoundedStep::CalculateInPairs(Block* block) const {
     const double wide = 2 * block->bound * magnitude + kLost;
     block->low[i] = sum.hi + (rest - wide);
     block->high[i] = sum.hi + (rest + wide);
+    block->wide[i] = wide;
   }
 }
 
-void RoundedStep::Apply(absl::Span<const Moment> moments, double Moment::*member, std::vector<double>* running) const {
+// Halves of numbers beyond 2^996 are not finite: calculates channel i again, with all numbers smaller.
+void RoundedStep::CalculateScaled(size_t i, Block* block) const {
+  constexpr double kDown = 0x1p-100, kUp = 0x1p+100;
+  Block scaled;
+  scaled.size = 1;
+  scaled.bound = block->bound;
+  scaled.old[0] = block->old[i] * kDown;
+  scaled.sum[0] = block->sum[i] * kDown;
+  scaled.rest[0] = block->rest[i] * kDown;
+  scaled.magnitude[0] = block->magnitude[i] * kDown;
+  CalculateInPairs(&scaled);
+  block->low[i] = scaled.low[0] * kUp;
+  block->high[i] = scaled.high[0] * kUp;
+  block->wide[i] = scaled.wide[0] * kUp;
+}
+
+// Of two neighbours the one that is nearer: by the sign of N - M under, where the new value is N / under and M is in
+// the middle of the two. Nothing if they are no neighbours, or the numbers are too far apart for ModularSum.
+std::optional<double> RoundedStep::DecideBetween(const Block& block, size_t i, absl::Span<const Moment> moments,
+                                                 double Moment::*member, size_t channels) const {
+  const double low = block.low[i], high = block.high[i], old = block.old[i];
+  const bool are_neighbours = std::isfinite(low) && std::isfinite(high) && std::nextafter(low, high) == high;
+  if (!are_neighbours || std::min(std::abs(low), std::abs(high)) < kLeast) return std::nullopt;
+  const double half = (high - low) / 2;
+  int64_t lowest = ModularSum::LowestWord(under_, half);
+  const auto reach = [&lowest](const Dyadic& factor, double value) {
+    if (value != 0 && factor.sign() != 0) lowest = std::min(lowest, ModularSum::LowestWord(factor, value));
+  };
+  reach(under_, low);
+  reach(of_old_.over, old);
+  for (size_t m = 0; m < moments.size(); m += channels) reach(of_sum_.over, moments[m].*member);
+  // N / under and M are less than 3 * wide apart.
+  const int64_t bits = under_.exponent() + 64 * int64_t{under_.size()} + std::ilogb(block.wide[i]) + 3;
+  if (bits - 64 * lowest > ModularSum::kBits - 1) return std::nullopt;
+  ModularSum sum(lowest);
+  sum.Add(1, of_old_.over, old);
+  for (size_t m = 0; m < moments.size(); m += channels) sum.Add(1, of_sum_.over, moments[m].*member);
+  sum.Add(-1, under_, low);
+  sum.Add(-1, under_, half);
+  const int sign = sum.Sign();
+  const bool low_is_even = std::bit_cast<uint64_t>(low) % 2 == 0;
+  return sign < 0 || (sign == 0 && low_is_even) ? low : high;
+}
+
+size_t RoundedStep::Apply(absl::Span<const Moment> moments, double Moment::*member,
+                          std::vector<double>* running) const {
   const size_t channels = running->size();
   const bool fits_pairs = of_old_.fits_pairs() && of_sum_.fits_pairs();
   Block block;
   const auto n = static_cast<double>(moments.size() / channels);
   block.bound = (8 + n * (2 + n / 4)) * kPairUnit;
+  size_t in_general = 0;
   for (size_t begin = 0; begin < channels; begin += Block::kMost) {
     double* const values = running->data() + begin;
     block.size = std::min(Block::kMost, channels - begin);
@@ -110,11 +160,20 @@ void RoundedStep::Apply(absl::Span<const Moment> moments, double Moment::*member
     block.Read(moments.subspan(begin), member, channels);
     CalculateInPairs(&block);
     for (size_t i = 0; i < block.size; ++i) {
+      if (fits_pairs && std::isnan(block.low[i])) CalculateScaled(i, &block);
       const double low = block.low[i];
       const bool is_decided = fits_pairs && low == block.high[i] && std::abs(low) >= kLeast && std::isfinite(low);
-      values[i] = is_decided ? low : Decide(block.old[i], moments.subspan(begin + i), member, channels);
+      if (is_decided) {
+        values[i] = low;
+        continue;
+      }
+      const absl::Span<const Moment> of_channel = moments.subspan(begin + i);
+      const auto between = fits_pairs ? DecideBetween(block, i, of_channel, member, channels) : std::optional<double>();
+      in_general += between.has_value() ? 0 : 1;
+      values[i] = between.has_value() ? *between : Decide(block.old[i], of_channel, member, channels);
     }
   }
+  return in_general;
 }
 
 double RoundedStep::Decide(double old, absl::Span<const Moment> moments, double Moment::*member,
@@ -128,7 +187,11 @@ double RoundedStep::Decide(double old, absl::Span<const Moment> moments, double 
     in_f64 += value;
   }
   if (is_zero) return 0;
-  if (!is_finite) return of_old_.hi * old + of_sum_.hi * in_f64;
+  // A factor above 0 that is no f64 leaves an infinity what it is.
+  const auto weighed = [](const Factor& factor, double value) {
+    return std::isinf(value) && factor.over.sign() != 0 ? value : factor.hi * value;
+  };
+  if (!is_finite) return weighed(of_old_, old) + weighed(of_sum_, in_f64);
   Dyadic sum;
   for (size_t i = 0; i < moments.size(); i += channels) sum = sum + Dyadic(moments[i].*member);
   return NearestRatio(of_old_.over * Dyadic(old) + of_sum_.over * sum, under_);

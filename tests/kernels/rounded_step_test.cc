@@ -138,6 +138,36 @@ TEST(RoundedStepTest, WhatIsNotFiniteIsThatOfF64) {
   EXPECT_FALSE(std::signbit(next(-0.0, -0.0))) << "a zero is +0";
 }
 
+TEST(RoundedStepTest, AnInfinityIsWeighedByAnyMomentumAboveZero) {
+  const StepRule tiny = {kSmallest};
+  EXPECT_EQ(StepOf(RoundedStep(tiny.Weight(), Dyadic::Integer(1'000)), 0, {kInf}), kInf);
+  EXPECT_EQ(StepOf(RoundedStep(tiny.Weight(), Dyadic::Integer(1'000)), 1, {-kInf, 1}), -kInf);
+}
+
+// One store's writer makes the steps of all sessions: integers of any size are for numbers that no data has.
+TEST(RoundedStepTest, UnluckyNumbersNeedNoIntegersOfAnySize) {
+  Random random(TestSeed() + 21);
+  const auto decided = [&](const StepRule& rule, double old, const auto& value) {
+    Moments moments;
+    for (int c = 0; c < 200; ++c) moments.push_back({1, value(), 0});
+    std::vector<double> running(moments.size(), old);
+    const RoundedStep step(rule.Weight(), Dyadic::Integer(1));
+    const size_t in_general = step.Apply(moments, &Moment::mean, &running);
+    for (size_t c = 0; c < running.size(); ++c) {
+      EXPECT_EQ(running[c], WantStep(rule, old, {moments[c].mean}, 1)) << rule.momentum << ", " << moments[c].mean;
+    }
+    return in_general;
+  };
+  const auto ordinary = [&] { return 1.5 + random.Uniform(); };
+  EXPECT_EQ(decided({0.5}, 1.5, ordinary), 0);
+  EXPECT_EQ(decided({0, 2}, 1.5, ordinary), 0);
+  EXPECT_EQ(decided({0x1.123456789abcdp-53}, 1.5, ordinary), 0);
+  EXPECT_EQ(decided({0x1p-53}, 1.5, [&] { return 2.5; }), 0) << "a middle";
+  EXPECT_EQ(decided({0x1p-53}, 1.5, [&] { return std::nextafter(2.5, 2 + random.Uniform()); }), 0);
+  EXPECT_EQ(decided({0.1}, 1.7e308, [&] { return 1.1e-308 * random.Uniform(); }), 0);
+  EXPECT_EQ(decided({0.1}, -1.7e308, [&] { return 1.7e308 * (random.Uniform() - 0.5); }), 0);
+}
+
 // ---- Pools ----
 
 oracle::Dyadic Whole(double v) { return oracle::Dyadic(oracle::Wide(v)); }
