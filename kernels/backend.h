@@ -72,6 +72,9 @@ struct Job {
   void* mean = nullptr;
   void* inverse_std = nullptr;
   Moment* moments = nullptr;
+  // With the moments of PowerNorm: v of each channel, rounded once, which m2 / count is not. Host memory, f64. A
+  // channel that is not calculated to the nearest value, or is not finite, keeps what is there.
+  double* mean_squares = nullptr;
   // The smallest and the largest element of each group that counts and is no NaN, with the moments; NaN where there is
   // none. Of elements that are kept wide, to the nearest f64. Both or neither. REQUIRES: plan->counts_samples.
   double* min = nullptr;

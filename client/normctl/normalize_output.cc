@@ -85,9 +85,13 @@ void PrintSummary(const v1::NormalizeResponse& response, const NormalizeReport& 
   out << absl::StrFormat("%-8s %s  eps %s %s", "applied", applied.method(), ShortestText(applied.eps()),
                          EnumText(*v1::EpsMode_descriptor(), applied.eps_mode()));
   if (applied.k() > 0) out << "  k " << applied.k();
-  out << absl::StrFormat("  %s, %s: %s (%s)\n", EnumText(*v1::Mode_descriptor(), applied.mode()),
-                         EnumText(*v1::Precision_descriptor(), applied.precision()),
-                         EnumText(*v1::Rounding_descriptor(), applied.rounding()), applied.numerics());
+  out << absl::StrFormat("  %s, %s", EnumText(*v1::Mode_descriptor(), applied.mode()),
+                         EnumText(*v1::Precision_descriptor(), applied.precision()));
+  // A server before exact-4 does not say how it rounds.
+  if (applied.rounding() != v1::ROUNDING_UNSPECIFIED) {
+    out << ": " << EnumText(*v1::Rounding_descriptor(), applied.rounding());
+  }
+  out << absl::StrFormat(" (%s)\n", applied.numerics());
   if (response.has_state()) {
     out << absl::StrFormat("%-8s %s\n", "state", StateText(response.state()));
   }

@@ -61,12 +61,22 @@ std::string WorstText(const Verification& v, int width) {
   return table.Render(width);
 }
 
+// What is to be said of an answer that is not the nearest f64; servers before exact-4 say nothing of theirs.
+std::string RoundingText(const v1::Applied& applied) {
+  if (applied.rounding() == v1::ROUNDING_NEAREST) return "";
+  if (applied.rounding() == v1::ROUNDING_UNSPECIFIED) return ", rounding not said";
+  return absl::StrCat(", ", EnumText(*v1::Rounding_descriptor(), applied.rounding()));
+}
+
 // "nearest   30 of 32 (93.75 %) are the nearest f32, 1 undecided".
 std::string NearestText(const Verification& v) {
   const double share =
       100 * static_cast<double>(v.judgement.nearest.nearest) / static_cast<double>(v.report().elements);
-  std::string text = absl::StrFormat("nearest   %d of %d (%.4g %%) are the nearest %s", v.judgement.nearest.nearest,
-                                     v.report().elements, share, DTypeName(v.dtype));
+  const bool is_said = v.dtype != v1::DTYPE_F64 || v.applied.rounding() == v1::ROUNDING_NEAREST;
+  const std::string what = is_said ? absl::StrCat("are the nearest ", DTypeName(v.dtype))
+                                   : "equal the answer, which need not be the nearest f64";
+  std::string text =
+      absl::StrFormat("nearest   %d of %d (%.4g %%) %s", v.judgement.nearest.nearest, v.report().elements, share, what);
   if (v.judgement.nearest.undecided > 0) absl::StrAppend(&text, ", ", v.judgement.nearest.undecided, " undecided");
   return text;
 }
@@ -131,10 +141,10 @@ std::string Verification::Verdict() const {
 
 void PrintVerification(const Verification& v, const Terminal& terminal) {
   const UlpReport& r = v.report();
-  terminal.out << absl::StrFormat("method    %s, eps %s %s, %s %s, exact answer in f64%s (numerics %s)\n",
-                                  v.applied.method(), ShortestText(v.applied.eps()),
-                                  EnumText(*v1::EpsMode_descriptor(), v.applied.eps_mode()), DTypeName(v.dtype),
-                                  ShapeText(v.shape), v.has_steps ? ", cast then affine" : "", v.applied.numerics());
+  terminal.out << absl::StrFormat(
+      "method    %s, eps %s %s, %s %s, exact answer in f64%s%s (numerics %s)\n", v.applied.method(),
+      ShortestText(v.applied.eps()), EnumText(*v1::EpsMode_descriptor(), v.applied.eps_mode()), DTypeName(v.dtype),
+      ShapeText(v.shape), v.has_steps ? ", cast then affine" : "", RoundingText(v.applied), v.applied.numerics());
   terminal.out << absl::StrFormat("ulps      max %.4g, mean %.4g, p50 %.4g, p99 %.4g, p99.9 %.4g\n", r.max, r.mean,
                                   r.p50, r.p99, r.p99_9);
   const int64_t rounded = r.AtMost(0.5), within_1 = r.AtMost(1), within_2 = r.AtMost(2);

@@ -64,6 +64,7 @@ class NearestPowerNorm {
     result.inverse_std = 1 / std::sqrt(variance + run_.rule.eps);
     if (run_.job.inverse_std != nullptr && std::isfinite(variance)) result.inverse_std = NearestInverse(variance);
     run_.StoreGroup(c, result);
+    if (run_.job.mean_squares != nullptr) run_.job.mean_squares[c] = variance;
   }
   // 1 / sqrt(v + eps) of the type of statistics.
   double NearestInverse(double variance) const {

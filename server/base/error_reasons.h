@@ -101,7 +101,7 @@ inline constexpr ReasonRow kServerReasons[] = {
      "Read the session anew, then decide."},
     // Stored records.
     {"COUNTER_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument,
-     "An imported record has a counter that no server reaches by counting."},
+     "An imported record or a given state has a counter that no server reaches by counting."},
     {"DATA_LOSS", absl::StatusCode::kDataLoss, "A stored or imported record is damaged.",
      "Import an intact copy; restore a backup, or delete the session."},
     {"RECORD_SCHEMA", absl::StatusCode::kFailedPrecondition, "A record was written by a newer server.",

@@ -248,6 +248,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     return {.id = task.session->id,
             .uid = task.session->uid,
             .moments = task.moments,
+            .mean_squares = task.mean_squares,
             .details = {.extremes = task.extremes, .samples = {}},
             .step = task.call.step,
             .expected_version = task.call.expected_version,
@@ -281,7 +282,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
   static void TakeFirst(Task* task) {
     RunningState state = InitialState(task->spec(), task->plan().num_channels);
     if (!task->spec().running().CountsSamples()) {
-      task->divisor = PowerNormDivisor(task->spec(), 1, task->moments, state.phi);
+      task->divisor = PowerNormDivisor(task->spec(), 1, MeanSquaresOf(task->moments, task->mean_squares), state.phi);
       return;
     }
     const SampleDetails details = {.extremes = task->extremes, .samples = {}};

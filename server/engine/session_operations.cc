@@ -128,6 +128,7 @@ absl::Status Engine::ValidateNewSession(const Session& session) const {
   if (session.channel_names != nullptr) {
     NORMD_RETURN_IF_ERROR(ValidateChannelNames(*session.channel_names, session.num_channels));
   }
+  NORMD_RETURN_IF_ERROR(CheckCounter(session.state.num_batches, "state.num_batches"));
   if (ValuesOf(session.state) > 0) NORMD_RETURN_IF_ERROR(ValidateGivenState(session));
   return CheckTtl(session.ttl);
 }

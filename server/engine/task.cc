@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/methods.h"
 #include "server/engine/shared_outputs.h"
 
 namespace normd {
@@ -122,6 +123,7 @@ Job Task::ReduceJob() {
   job.given_mean = given_mean;
   job.given_variance = given_variance;
   if (!moments.empty()) job.moments = moments.data();
+  if (!mean_squares.empty()) job.mean_squares = mean_squares.data();
   if (!extremes.empty()) {
     job.min = extremes.min.data();
     job.max = extremes.max.data();
@@ -182,6 +184,9 @@ absl::Status PrepareTask(const DeviceScheduler& scheduler, ParameterCache* param
   if (task->commits() || task->is_two_pass() || task->Wants(OutputKind::kMoments)) {
     const auto groups = static_cast<size_t>(task->plan().StatisticsGroups());
     task->moments.resize(groups);
+    if (TraitsOf(task->spec().method()).commit_gives_divisor) {
+      task->mean_squares.resize(groups, std::numeric_limits<double>::quiet_NaN());
+    }
     if (task->plan().counts_samples) {
       task->extremes.min.resize(groups, std::numeric_limits<double>::quiet_NaN());
       task->extremes.max.resize(groups, std::numeric_limits<double>::quiet_NaN());

@@ -39,10 +39,11 @@ struct Task {
 
   Buffer contiguous;  // room for a contiguous x, if x is scattered and its backend needs it contiguous
 
-  Moments moments;      // empty: not wanted
-  Extremes extremes;    // with the moments, where the spec counts samples; else empty
-  GroupSums exact;      // with the moments, where the call wants them; else empty
-  absl::Status status;  // the first error; OK so far
+  Moments moments;                   // empty: not wanted
+  std::vector<double> mean_squares;  // with the moments, for StateUpdate; else empty
+  Extremes extremes;                 // with the moments, where the spec counts samples; else empty
+  GroupSums exact;                   // with the moments, where the call wants them; else empty
+  absl::Status status;               // the first error; OK so far
   CallReply reply;
 
   // REQUIRES: `prepared` is set, which CheckTask does.

@@ -95,7 +95,7 @@ void StepExactly(const NormSpec& spec, const GroupSums& exact, RunningState* sta
 StepWeight PowerNormWeight(const PowerNormSpec& spec, uint64_t iters) {
   const Dyadic alpha(spec.alpha_fwd), of_batch = Dyadic(1.0) - alpha;
   if (iters >= static_cast<uint64_t>(spec.warmup_iters)) return {of_batch, Dyadic(1.0)};
-  const Dyadic t = Dyadic::Integer(iters);
+  const Dyadic t = Dyadic::Integer(std::max<uint64_t>(1, iters));
   return {alpha + of_batch * t, t};
 }
 
@@ -110,7 +110,7 @@ absl::StatusOr<Reason> StepSamples(const NormSpec& spec, int64_t channels, const
   const auto sampled = std::count_if(moments.begin(), moments.end(), [](const Moment& m) { return m.count > 0; });
   const auto skipped = static_cast<int64_t>(SkippedChannels(moments).size());
   if (sampled > 0 && skipped == sampled) return Reason::kNonFinite;
-  ++state->num_batches;
+  state->num_batches = NextBatch(state->num_batches);
   MergeSamples(spec.running(), moments, details, state);
   return Reason::kApplied;
 }
@@ -133,6 +133,10 @@ bool AllFinite(const Moments& moments) {
   // x - x is 0 for finite x and NaN for NaN and Inf.
   for (const Moment& m : moments) finite &= (m.mean - m.mean == 0) & (m.m2 - m.m2 == 0);
   return finite;
+}
+
+uint64_t NextBatch(uint64_t num_batches) {
+  return num_batches == std::numeric_limits<uint64_t>::max() ? num_batches : num_batches + 1;
 }
 
 std::optional<double> DriftOf(const Session& session, const Moments& moments) {
@@ -193,7 +197,7 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
   NORMD_RETURN_IF_ERROR(CheckMoments(moments));
   const bool empty = moments.empty() || moments.front().count == 0;
   if (empty) {
-    ++state->num_batches;
+    state->num_batches = NextBatch(state->num_batches);
     return Reason::kApplied;
   }
   const MethodTraits& traits = TraitsOf(spec.method());
@@ -202,7 +206,7 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
                        ServerReason("SINGLE_VALUE"));
   }
   if (!spec.accepts_non_finite() && !AllFinite(moments)) return Reason::kNonFinite;
-  ++state->num_batches;
+  state->num_batches = NextBatch(state->num_batches);
   if (details.exact != nullptr) {
     StepExactly(spec, *details.exact, state);
   } else if (traits.state == StateKind::kQuadraticMean) {
@@ -213,14 +217,20 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
   return Reason::kApplied;
 }
 
-std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const Moments& moments,
+std::vector<double> MeanSquaresOf(const Moments& moments, absl::Span<const double> given) {
+  std::vector<double> v(given.begin(), given.end());
+  v.resize(moments.size(), std::numeric_limits<double>::quiet_NaN());
+  for (size_t c = 0; c < v.size(); ++c) {
+    if (std::isnan(v[c])) v[c] = moments[c].BiasedVariance();
+  }
+  return v;
+}
+
+std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, std::vector<double> v,
                                      absl::Span<const double> phi_before) {
   const auto warmup_iters = static_cast<uint64_t>(std::get<PowerNormSpec>(spec.attributes).warmup_iters);
   if (iters > warmup_iters) return {phi_before.begin(), phi_before.end()};
-  std::vector<double> divisor;
-  divisor.reserve(moments.size());
-  for (const Moment& m : moments) divisor.push_back(m.BiasedVariance());
-  return divisor;
+  return v;
 }
 
 uint64_t HashMoments(const Moments& moments, const SampleDetails& details) {

@@ -36,6 +36,10 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
 // Whether the output of a training step of `spec` is normalised with what the commit of the step returns.
 bool CommitGivesStatistics(const NormSpec& spec);
 
+// The number of the step after `num_batches` of them. The largest number stays: a count that is too high, which older
+// servers let callers give, must not begin again at 0.
+uint64_t NextBatch(uint64_t num_batches);
+
 // Whether no mean and no m2 is NaN or Inf.
 bool AllFinite(const Moments& moments);
 
@@ -44,9 +48,12 @@ bool AllFinite(const Moments& moments);
 // `moments` do not fit it; NaN or infinite if a mean is.
 std::optional<double> DriftOf(const Session& session, const Moments& moments);
 
+// PowerNorm: v of each channel, which are the `given` numbers, or m2 / count of `moments` where these are NaN or empty.
+std::vector<double> MeanSquaresOf(const Moments& moments, absl::Span<const double> given);
+
 // PowerNorm: the divisor of training step number `iters`, whose output is divided by sqrt(divisor + eps): the step's
-// own v while iters <= warmup_iters, then `phi_before`.
-std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const Moments& moments,
+// own `v` while iters <= warmup_iters, then `phi_before`.
+std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, std::vector<double> v,
                                      absl::Span<const double> phi_before);
 
 // A hash of the bits of every count, mean and m2, and of the details that are given (all NaNs alike), which

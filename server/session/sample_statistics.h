@@ -38,7 +38,7 @@ void MergeSamples(const RunningSpec& running, const Moments& moments, const Samp
 // How many samples the moments of channel c are of.
 double SamplesOf(const Moments& moments, const std::vector<double>& samples, size_t c);
 
-// The smaller and the larger of two extremes; NaN, not known, if either is.
+// The smaller and the larger of two extremes, -0 below +0, in either order; NaN, not known, if either is.
 double LeastOf(double a, double b);
 double GreatestOf(double a, double b);
 
@@ -47,7 +47,7 @@ double GreatestOf(double a, double b);
 // 0, because the session counts no samples.
 absl::Status CheckLowValues(const RunningState& state, int64_t channels);
 
-// Sets state->var from count and m2, as they are shown.
+// Sets state->var to m2 / count, or m2 / (count - 1), as the pairs say, rounded once.
 void DeriveVariance(const RunningSpec& running, RunningState* state);
 
 }  // namespace normd

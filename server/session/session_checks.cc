@@ -70,6 +70,12 @@ absl::Status CheckStepIdSize(const StepId& step) {
   return absl::OkStatus();
 }
 
+absl::Status CheckCounter(uint64_t value, std::string_view field) {
+  if (value <= INT64_MAX) return absl::OkStatus();
+  return OutOfRangeError(field, absl::StrCat(value), absl::StrCat("at most ", INT64_MAX),
+                         ServerReason("COUNTER_OUT_OF_RANGE"));
+}
+
 absl::Status ValidateState(const NormSpec& spec, int64_t channels, const RunningState& state) {
   const bool has_phi = spec.HasState() && TraitsOf(spec.method()).state == StateKind::kQuadraticMean;
   const bool has_mean = spec.HasState() && !has_phi;

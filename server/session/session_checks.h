@@ -5,6 +5,7 @@
 #ifndef NORMD_SERVER_SESSION_SESSION_CHECKS_H_
 #define NORMD_SERVER_SESSION_SESSION_CHECKS_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -24,6 +25,10 @@ absl::Status ValidateSessionId(std::string_view id);
 absl::Status ValidateStepId(const StepId& step);
 // The same without the check of characters, for ids that older servers have accepted.
 absl::Status CheckStepIdSize(const StepId& step);
+
+// INVALID_ARGUMENT naming `field` unless a given counter is one that a server could have reached by counting: at most
+// INT64_MAX.
+absl::Status CheckCounter(uint64_t value, std::string_view field);
 
 // INVALID_ARGUMENT naming a vector of `state` ("state.mean") if a given state has vectors that `spec` does not use, a
 // wrong length, a NaN, or a negative variance, phi, count or m2. NaN is allowed if the spec accepts non-finite steps,

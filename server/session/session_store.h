@@ -119,6 +119,8 @@ struct StateUpdate {
   // The uid of the session that the moments were computed for: NOT_FOUND if another session has the id now. Empty: any.
   std::string uid;
   Moments moments;
+  // PowerNorm: v of each channel, rounded once, for the output of the step. NaN, or empty: m2 / count of the moments.
+  std::vector<double> mean_squares = {};
   SampleDetails details;
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;

@@ -17,12 +17,12 @@ namespace normd {
 namespace {
 
 // The divisor of the replayed step; empty if it is no longer known.
-std::vector<double> ReplayDivisor(const StoredSession& stored, const StepOutcome& outcome, const Moments& moments) {
+std::vector<double> ReplayDivisor(const StoredSession& stored, const StepOutcome& outcome, std::vector<double> v) {
   const NormSpec& spec = stored.published->spec;
-  const uint64_t iters = outcome.num_batches + (outcome.applied ? 0 : 1);
+  const uint64_t iters = outcome.applied ? outcome.num_batches : NextBatch(outcome.num_batches);
   const PhiBefore& before = stored.phi_before;
   const bool known = before.version == outcome.version && before.applied == outcome.applied;
-  return PowerNormDivisor(spec, iters, moments, known ? before.phi : std::vector<double>());
+  return PowerNormDivisor(spec, iters, std::move(v), known ? before.phi : std::vector<double>());
 }
 
 std::vector<int64_t> SkippedBy(const Session& session, const Moments& moments) {
@@ -36,7 +36,7 @@ void TakeRunning(const Session& session, CommitResult* result) {
   result->divisor = session.state.var;
 }
 
-CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, const Moments& moments) {
+CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, const StateUpdate& update) {
   CommitResult result = {.version = outcome.version,
                          .uid = stored.published->uid,
                          .applied = outcome.applied,
@@ -45,9 +45,9 @@ CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, con
                          .num_batches = outcome.num_batches,
                          .mean = {},
                          .divisor = {},
-                         .skipped_channels = SkippedBy(*stored.published, moments)};
+                         .skipped_channels = SkippedBy(*stored.published, update.moments)};
   if (TraitsOf(stored.published->spec.method()).commit_gives_divisor)
-    result.divisor = ReplayDivisor(stored, outcome, moments);
+    result.divisor = ReplayDivisor(stored, outcome, MeanSquaresOf(update.moments, update.mean_squares));
   // The statistics after the step are known as long as nothing has changed them.
   if (stored.published->version == outcome.version) TakeRunning(*stored.published, &result);
   return result;
@@ -94,7 +94,7 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
     NORMD_RETURN_IF_ERROR(ValidateStepId(*update.step));
     hash = update.moments_hash.has_value() ? *update.moments_hash : HashMoments(update.moments, update.details);
     NORMD_ASSIGN_OR_RETURN(const StepOutcome* taken, stored->steps.Find(*update.step, hash));
-    if (taken != nullptr) return Replay(*stored, *taken, update.moments);
+    if (taken != nullptr) return Replay(*stored, *taken, update);
   }
   if (update.expected_version.has_value() && *update.expected_version != session.version) {
     return VersionMismatchError(*update.expected_version, session.version);
@@ -110,7 +110,8 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
   TakeRunning(*next, &result);
   if (TraitsOf(session.spec.method()).commit_gives_divisor) {
     const RunningState& before = session.state;
-    result.divisor = PowerNormDivisor(session.spec, before.num_batches + 1, update.moments, before.phi);
+    result.divisor = PowerNormDivisor(session.spec, NextBatch(before.num_batches),
+                                      MeanSquaresOf(update.moments, update.mean_squares), before.phi);
     // Only a step with an id can be replayed.
     stored->phi_before = {};
     if (update.step.has_value()) stored->phi_before = {before.phi, result.version, result.applied};

@@ -49,6 +49,7 @@ bool Fits(const v1::Parameters& parameters, size_t columns) {
 class ExactServer : public v1::Normalizer::Service {
  public:
   std::vector<v1::NormalizeRequest> requests;
+  v1::Rounding rounding = v1::ROUNDING_NEAREST;
 
   grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*, v1::DescribeResponse* response) override {
     response->mutable_limits()->set_max_message_bytes(1 << 20);
@@ -77,6 +78,7 @@ class ExactServer : public v1::Normalizer::Service {
     }
     *output.mutable_tensor() = Tensor::Rounded(x.dtype, x.shape, values).ToProto();
     response->mutable_applied()->set_method("rms_norm");
+    response->mutable_applied()->set_rounding(rounding);
     return grpc::Status::OK;
   }
 };
@@ -182,6 +184,20 @@ TEST_F(VerifyTest, PrintsLinesForPeople) {
   EXPECT_NE(ran.out.find("FAILED: the largest error, 300"), std::string::npos) << ran.out;
   EXPECT_EQ(ran.err, "");  // it is said once
   EXPECT_NE(Verify({"--json"}).err.find("is above 1"), std::string::npos);
+}
+
+TEST_F(VerifyTest, SaysWhereTheAnswerNeedNotBeTheNearest) {
+  Save(v1::DTYPE_F64, 0);
+  const std::string claim = "are the nearest f64";
+  EXPECT_NE(Verify({}).out.find(claim), std::string::npos);
+  service_.rounding = v1::ROUNDING_BOUNDED;
+  const Ran bounded = Verify({});
+  EXPECT_NE(bounded.out.find("exact answer in f64, bounded (numerics"), std::string::npos) << bounded.out;
+  EXPECT_EQ(bounded.out.find(claim), std::string::npos) << bounded.out;
+  service_.rounding = v1::ROUNDING_UNSPECIFIED;
+  const Ran older = Verify({});
+  EXPECT_NE(older.out.find("exact answer in f64, rounding not said (numerics"), std::string::npos) << older.out;
+  EXPECT_EQ(older.out.find(claim), std::string::npos) << older.out;
 }
 
 TEST_F(VerifyTest, ANanWhereThereIsNoneFailsWhateverTheLimit) {

@@ -138,6 +138,36 @@ TEST(RoundedStepTest, WhatIsNotFiniteIsThatOfF64) {
   EXPECT_FALSE(std::signbit(next(-0.0, -0.0))) << "a zero is +0";
 }
 
+TEST(RoundedStepTest, AnInfinityIsWeighedByAnyMomentumAboveZero) {
+  const StepRule tiny = {kSmallest};
+  EXPECT_EQ(StepOf(RoundedStep(tiny.Weight(), Dyadic::Integer(1'000)), 0, {kInf}), kInf);
+  EXPECT_EQ(StepOf(RoundedStep(tiny.Weight(), Dyadic::Integer(1'000)), 1, {-kInf, 1}), -kInf);
+}
+
+// One store's writer makes the steps of all sessions: integers of any size are for numbers that no data has.
+TEST(RoundedStepTest, UnluckyNumbersNeedNoIntegersOfAnySize) {
+  Random random(TestSeed() + 21);
+  const auto decided = [&](const StepRule& rule, double old, const auto& value) {
+    Moments moments;
+    for (int c = 0; c < 200; ++c) moments.push_back({1, value(), 0});
+    std::vector<double> running(moments.size(), old);
+    const RoundedStep step(rule.Weight(), Dyadic::Integer(1));
+    const size_t in_general = step.Apply(moments, &Moment::mean, &running);
+    for (size_t c = 0; c < running.size(); ++c) {
+      EXPECT_EQ(running[c], WantStep(rule, old, {moments[c].mean}, 1)) << rule.momentum << ", " << moments[c].mean;
+    }
+    return in_general;
+  };
+  const auto ordinary = [&] { return 1.5 + random.Uniform(); };
+  EXPECT_EQ(decided({0.5}, 1.5, ordinary), 0);
+  EXPECT_EQ(decided({0, 2}, 1.5, ordinary), 0);
+  EXPECT_EQ(decided({0x1.123456789abcdp-53}, 1.5, ordinary), 0);
+  EXPECT_EQ(decided({0x1p-53}, 1.5, [&] { return 2.5; }), 0) << "a middle";
+  EXPECT_EQ(decided({0x1p-53}, 1.5, [&] { return std::nextafter(2.5, 2 + random.Uniform()); }), 0);
+  EXPECT_EQ(decided({0.1}, 1.7e308, [&] { return 1.1e-308 * random.Uniform(); }), 0);
+  EXPECT_EQ(decided({0.1}, -1.7e308, [&] { return 1.7e308 * (random.Uniform() - 0.5); }), 0);
+}
+
 // ---- Pools ----
 
 oracle::Dyadic Whole(double v) { return oracle::Dyadic(oracle::Wide(v)); }
@@ -203,6 +233,50 @@ TEST(NearestPoolTest, TellsMiddlesFromTheirNeighbours) {
     const double weight = std::ldexp(1, -static_cast<int>(random.Below(150)) - 50);
     const double beside = random.Below(3) == 0 ? mean + 0x1p-53 : random.Normal();
     ExpectPool({{1, mean, weight}, {1, mean + 0x1p-52, 1}, {weight, beside, 0x1p-53}}, random);
+  }
+}
+
+TEST(NearestPoolTest, ItsCountIsTheNearestSum) {
+  Random random(TestSeed() + 20);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<double> values;
+    std::vector<Moment> parts;
+    oracle::Dyadic want;
+    for (int64_t i = random.Below(12); i >= -1; --i) {
+      const double value =
+          round % 3 == 0 ? 0.1 : std::ldexp(random.Uniform() + 0.5, static_cast<int>(random.Below(70)));
+      values.push_back(value);
+      parts.push_back({value, round % 2 == 0 ? kNan : 1.0, 0});  // a mean that is no number is no reason either
+      want += Whole(value);
+    }
+    EXPECT_EQ(NearestSum(values), NearestQuotient(want, oracle::Dyadic{1}));
+    EXPECT_EQ(NearestPool(parts).count, NearestSum(values));
+  }
+  EXPECT_EQ(NearestSum({}), 0);
+  EXPECT_EQ(NearestSum({1, kInf}), kInf);
+  EXPECT_EQ(NearestSum({kMost, kMost, -kMost}), kMost);
+  EXPECT_EQ(NearestSum({1, 0x1p-53, 0x1p-1074, -1}), 0x1p-53);
+}
+
+// The first count may be that of a sum, and a sum that of its first count.
+TEST(NearestPoolTest, CountsThatAbsorbOthersTakeTheirMeansInto) {
+  Random random(TestSeed() + 18);
+  ExpectPool({{1, 0x1p+52, 1}, {0x1p+53, 3, 1}, {1, 3, 1}}, random);
+  ExpectPool({{0x1p-60, 1000, 5}, {1, 3, 2}}, random);
+  ExpectPool({{0x1p-60, 1000, 5}, {1, 3, 2}, {0x1p-60, 3, 0}}, random);
+}
+
+// Products of counts with means and with squares of distances leave the range of pairs before the counts do.
+TEST(NearestPoolTest, IsTheNearestOfTinyAndHugeCounts) {
+  Random random(TestSeed() + 19);
+  for (const int mean_exponent : {-1020, -850, -500, 0, 440, 500}) {
+    for (const int count_exponent : {-199, -190, -110, -90, 60, 75, 110, 199}) {
+      const double count = std::ldexp(1, count_exponent), mean = std::ldexp(1, mean_exponent);
+      ExpectPool({{count, mean * (1 + 0x1p-52), 1}, {count, mean * (1 + 0x1p-52 * 3), 1}}, random);
+      ExpectPool({{count, mean * (1 + 0x1p-52), 0}, {count * 3, mean * 1.5, 0}}, random);
+      ExpectPool({{count, mean, mean}, {count, -mean, 0}, {1, mean / 3, 1}}, random);
+      ExpectPool({{count, mean, std::ldexp(1, -1070)}, {count, mean * 7, 0}}, random);
+    }
   }
 }
 

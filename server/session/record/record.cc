@@ -252,13 +252,6 @@ absl::Status CheckSchema(const Record& record) {
       absl::StrCat("is ", record.schema(), "; this server reads 1 to ", kRecordSchema));
 }
 
-// A counter must be a value that a server could have reached by counting.
-absl::Status CheckCounter(uint64_t value, std::string_view field) {
-  if (value <= INT64_MAX) return absl::OkStatus();
-  return OutOfRangeError(field, absl::StrCat(value), absl::StrCat("at most ", INT64_MAX),
-                         ServerReason("COUNTER_OUT_OF_RANGE"));
-}
-
 absl::Status CheckCounters(const Record& record) {
   NORMD_RETURN_IF_ERROR(CheckCounter(record.version(), "version"));
   NORMD_RETURN_IF_ERROR(CheckCounter(record.parameters_version(), "parameters_version"));

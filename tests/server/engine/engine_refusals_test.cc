@@ -282,6 +282,12 @@ TEST_F(NewSessionTest, GivenStateAndTtlAreChecked) {
   EXPECT_EQ(Field(session), "state.var");
   session.state.var = {1, 1};
   EXPECT_EQ(Field(session), "");
+  session.state.num_batches = uint64_t{1} << 63;
+  EXPECT_EQ(Field(session), "state.num_batches");
+  session.state = {.num_batches = UINT64_MAX};
+  EXPECT_EQ(Field(session), "state.num_batches");
+  session.state.num_batches = INT64_MAX;
+  EXPECT_EQ(Field(session), "");
   session.ttl = absl::ZeroDuration();
   EXPECT_EQ(Field(session), "ttl");
 }

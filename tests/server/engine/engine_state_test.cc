@@ -1,11 +1,15 @@
 // Calls to sessions with running state: training steps, inference, replays, non-finite batches, masks.
 #include <cmath>
+#include <future>
 #include <limits>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/engine/fixtures.h"
+#include "tests/support/random.h"
 
 namespace normd {
 namespace {
@@ -210,6 +214,32 @@ TEST_F(EngineStateTest, PowerNormFollowsThePublishedNumbers) {
   const std::vector<float> inferred = ElementsOf<float>(Run(CallTo("pn", inputs[0].View()))->outputs[0]);
   const std::vector<float> wanted = {0.826467f, 1.063584f, 1.108823f, 0.9513f};
   for (size_t j = 0; j < 4; ++j) EXPECT_NEAR(inferred[j], wanted[j], 1e-6);
+}
+
+// The two passes of a training step are the one pass of the golden norm, bit for bit, also as replays.
+TEST_F(EngineStateTest, PowerNormTrainingIsTheNearestValue) {
+  Random random(TestSeed() + 31);
+  const std::unique_ptr<Backend> cpu = MakeCpuBackend({.threads = 1});
+  for (int round = 0; round < 30; ++round) {
+    Doubles x = {.shape = {7, 4}, .elements = {}};
+    for (int i = 0; i < 28; ++i) x.elements.push_back(random.Normal());
+    const absl::StatusOr<NormPlan> plan = MakePlan(PowerSpec(9), DType::kF64, x.shape, {.mode = Mode::kTraining});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::vector<double> want(28);
+    Job job;
+    job.plan = &*plan;
+    job.x = x.elements.data();
+    job.y = want.data();
+    std::promise<absl::Status> done;
+    cpu->Submit({job}, [&done](absl::Status status) { done.set_value(std::move(status)); });
+    ASSERT_TRUE(done.get_future().get().ok());
+    EXPECT_EQ(ElementsOf<double>(Run(CallTo(PowerSpec(9), x.View(), Mode::kTraining))->outputs[0]), want) << round;
+    const std::string id = "pn-" + std::to_string(round);
+    CreateSession(id, PowerSpec(9), 4);
+    for (int turn = 0; turn < 2; ++turn) {
+      EXPECT_EQ(ElementsOf<double>(Train(id, x.View(), 1)->outputs[0]), want) << round << ", turn " << turn;
+    }
+  }
 }
 
 TEST_F(EngineStateTest, APowerNormReplayAfterWarmUpHasItsOutputOnlyForTheLastStep) {

@@ -136,6 +136,13 @@ TEST_F(ExactMomentsEngineTest, InstancesOfSeveralWorkersAreOneBatch) {
 }
 
 // Moments that came rounded are pooled as the numbers that they are.
+// What decides whether a step is pooled on the thread that answers for the store.
+TEST_F(ExactMomentsEngineTest, MomentsThatArePooledAreMoreWorkThanThoseOfOnePart) {
+  const MomentsPart part = {.moments = Moments(1000), .details = {}};
+  EXPECT_EQ(WorkOf({part}), 1000 * static_cast<int64_t>(sizeof(Moment)));
+  EXPECT_GE(WorkOf({part, part}), 10 * 2 * WorkOf({part}));
+}
+
 TEST_F(ExactMomentsEngineTest, WithoutSumsNoOrderOfThePartsMatters) {
   Random random(TestSeed() + 2);
   std::vector<MomentsPart> parts;

@@ -1,4 +1,5 @@
 // Sessions that count samples, through the engine: pooled contributions and training steps.
+#include <algorithm>
 #include <cmath>
 #include <future>
 #include <limits>
@@ -93,6 +94,29 @@ TEST_F(SampleSessionsTest, PartsOfAStepAreOneBatchWhateverTheirSamplesAre) {
                         .details = {.extremes = {}, .samples = {2, 0}}});
   ASSERT_TRUE(Commit(step).ok());
   EXPECT_THAT(State("s").count, ElementsAre(2 * 0.0625 + 3.5, 2 * 0.25 + 2));
+}
+
+// Added one by one in f64, ten tenths are less than the nearest count of them, and fewer samples than counts are none.
+TEST_F(SampleSessionsTest, TheSamplesOfPartsAreRoundedOnceInAnyOrder) {
+  CreateSession("s", CountingSpec(), 1);
+  std::vector<MomentsPart> parts;
+  for (int i = 0; i < 10; ++i) {
+    MomentsPart part = {.moments = {{.count = 0.1, .mean = 1.0 + i, .m2 = 0}},
+                        .details = {.extremes = {.min = {i % 2 == 0 ? 0.0 : -0.0}, .max = {20}}, .samples = {}}};
+    if (i != 3) part.details.samples = {i == 5 ? 3.3 : 0.1};
+    parts.push_back(std::move(part));
+  }
+  PooledStep step = {.session = "s", .parts = parts, .step = StepId{"worker", 1}};
+  const absl::StatusOr<PooledReply> reply = Commit(step);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_THAT(State("s").count, ElementsAre(1));
+  std::reverse(step.parts.begin(), step.parts.end());
+  for (int turn = 0; turn < 10; ++turn) {
+    std::rotate(step.parts.begin(), step.parts.begin() + 1, step.parts.end());
+    const absl::StatusOr<PooledReply> replay = Commit(step);
+    ASSERT_TRUE(replay.ok()) << replay.status();
+    EXPECT_TRUE(replay->result.replayed) << turn;
+  }
 }
 
 TEST_F(SampleSessionsTest, SamplesAreMatchedByTheNamesOfTheirChannels) {

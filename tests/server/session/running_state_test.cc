@@ -252,12 +252,30 @@ TEST(RunningStateTest, PowerNormFollowsThePublishedPhi) {
   EXPECT_EQ(state.num_batches, 3);
 }
 
+// Older servers let callers give any count, and such records are read.
+TEST(RunningStateTest, TheLargestCountOfStepsStays) {
+  const Moments moments = {{.count = 4, .mean = 0, .m2 = 2}};
+  RunningState state = InitialState(PowerSpec(2), 1);
+  state.num_batches = UINT64_MAX;
+  const StepResult step = Apply(PowerSpec(2), state, moments);
+  EXPECT_EQ(step.state.num_batches, UINT64_MAX);
+  EXPECT_THAT(step.state.phi, ElementsAre(DoubleEq(0.9 + 0.1 * 0.5)));
+  state = InitialState(BatchSpec({.cumulative = true}), 1);
+  state.num_batches = UINT64_MAX;
+  EXPECT_EQ(Apply(BatchSpec({.cumulative = true}), state, moments).state.num_batches, UINT64_MAX);
+}
+
 TEST(RunningStateTest, PowerNormDividesByVDuringWarmUpAndByPhiAfterIt) {
   const NormSpec spec = PowerSpec(2);
-  const Moments moments = {{.count = 4, .mean = 0, .m2 = 2}};
-  EXPECT_THAT(PowerNormDivisor(spec, 2, moments, {7.0}), ElementsAre(0.5));
-  EXPECT_THAT(PowerNormDivisor(spec, 3, moments, {7.0}), ElementsAre(7.0));
-  EXPECT_THAT(PowerNormDivisor(spec, 3, moments, {}), ElementsAre());
+  EXPECT_THAT(PowerNormDivisor(spec, 2, {0.5}, {7.0}), ElementsAre(0.5));
+  EXPECT_THAT(PowerNormDivisor(spec, 3, {0.5}, {7.0}), ElementsAre(7.0));
+  EXPECT_THAT(PowerNormDivisor(spec, 3, {0.5}, {}), ElementsAre());
+}
+
+TEST(RunningStateTest, VIsGivenOrThatOfTheMoments) {
+  const Moments moments = {{.count = 4, .mean = 0, .m2 = 2}, {.count = 4, .mean = 0, .m2 = 6}};
+  EXPECT_THAT(MeanSquaresOf(moments, {}), ElementsAre(0.5, 1.5));
+  EXPECT_THAT(MeanSquaresOf(moments, {kNan, 1.25}), ElementsAre(0.5, 1.25));
 }
 
 TEST(RunningStateTest, ManyStepsAgreeWithTheOracle) {
