@@ -93,6 +93,17 @@ ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
   return BoundOfElement(*this, traits, weight, bias, keeps_sign);
 }
 
+bool HasNearestOutputs(const Run& run, const FinishedStatistics& group, const NormalisedBound& bound) {
+  const double factor = run.nearest.bound_factor;
+  const bool has_bound = bound.decides() && std::isfinite(factor) && group.inverse_std > 0;
+  const bool in_f32 = run.plan.StatisticsDType() == DType::kF32 && run.job.moments == nullptr;
+  if (!has_bound || !in_f32) return false;
+  const double of_mean = (bound.beta / group.inverse_std + std::abs(group.mean) * 2 * kUnit) * factor;
+  const double of_inverse = (bound.kappa + 2 * kUnit) * group.inverse_std * factor;
+  return (run.job.mean == nullptr || RoundsToOneF32(group.mean, of_mean)) &&
+         (run.job.inverse_std == nullptr || RoundsToOneF32(group.inverse_std, of_inverse));
+}
+
 NearestGroups::Group::~Group() {
   UndecidedCounts* const counts = reader.run->nearest.counts;
   if (counts == nullptr) return;
@@ -177,6 +188,7 @@ void NearestGroups::StoreGroup(int64_t k1) {
   const auto store = [&](double value, void* to) {
     ConvertFromF64(&value, 1, dtype, static_cast<char*>(to) + group * SizeOf(dtype));
   };
+  if (run_.nearest.counts != nullptr) run_.nearest.counts->groups.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard<std::mutex> lock(mutex_);
   slow_road::SlowGroup& slow = At(k1);
   if (job.mean != nullptr) store(slow.NearestMean(format), job.mean);
@@ -187,19 +199,7 @@ void NearestGroups::StoreGroup(int64_t k1) {
 }
 
 void NearestGroups::StoreGroup(int64_t k1, const FinishedStatistics& result, const GroupBound& bound) {
-  if (!bound.is_finite) return;
-  const double factor = run_.nearest.bound_factor;
-  const bool has_bound = bound.bound.decides() && std::isfinite(factor) && result.inverse_std > 0;
-  const bool in_f32 = run_.plan.StatisticsDType() == DType::kF32 && run_.job.moments == nullptr;
-  if (has_bound && in_f32) {
-    const double of_mean = (bound.bound.beta / result.inverse_std + std::abs(result.mean) * 2 * kUnit) * factor;
-    const double of_inverse = (bound.bound.kappa + 2 * kUnit) * result.inverse_std * factor;
-    if ((run_.job.mean == nullptr || RoundsToOneF32(result.mean, of_mean)) &&
-        (run_.job.inverse_std == nullptr || RoundsToOneF32(result.inverse_std, of_inverse))) {
-      return;  // what Run::StoreGroup wrote
-    }
-  }
-  StoreGroup(k1);
+  if (bound.is_finite && !HasNearestOutputs(run_, result, bound.bound)) StoreGroup(k1);
 }
 
 // A given variance of Inf and one that eps adds to beyond the largest f64 both have an 1 / D of 0 in f64.
