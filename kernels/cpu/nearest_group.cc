@@ -171,8 +171,9 @@ slow_road::Affine NearestGroups::AffineOf(int64_t r0, int64_t k1, int64_t r1) co
   slow_road::Affine affine;
   if (run_.job.parameters == nullptr) return affine;
   const HostParameters& host = run_.job.parameters->host();
-  const int64_t at = plan.affine_index == AffineIndex::kElement ? r0 * plan.reduce1 + r1
-                                                                : k1 * plan.channels_per_keep1 + r1 / plan.channel_run;
+  const int64_t at = plan.affine_index == AffineIndex::kElement
+                         ? r0 * plan.reduce1 + r1
+                         : (run_.first_k1 + k1) * plan.channels_per_keep1 + r1 / plan.channel_run;
   const auto i = static_cast<size_t>(at);
   if (!host.weight.empty()) affine.weight = {host.weight[i], host.weight_rest.empty() ? 0 : host.weight_rest[i]};
   if (!host.bias.empty()) affine.bias = host.bias[i];
