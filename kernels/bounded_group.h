@@ -66,9 +66,10 @@ NORMD_HOST_DEVICE inline NormalisedBound WideBound(const GroupTraits& traits, co
 
 // Whether elements of wide groups are finite. The sums of a group that is not finite are Inf or NaN, and its 1 / D is 0
 // or NaN. A deviation that the elements of a residual stream do not show, because they are rounded, is no reason for
-// 0 / 0.
+// 0 / 0; that no element counts is one.
 NORMD_HOST_DEVICE inline bool WideGroupIsFinite(const GroupTraits& traits, const FinishedStatistics& group) {
-  const bool shows_none = traits.elements.relative > 0 && std::isfinite(group.m2) && !(group.m2 > 0);
+  const bool is_rounded = traits.elements.relative > 0 && traits.counted > 0;
+  const bool shows_none = is_rounded && std::isfinite(group.m2) && !(group.m2 > 0);
   if (shows_none) return std::isfinite(group.mean);
   const double inverse = group.statistics.inverse.hi;
   return std::isfinite(inverse) && inverse != 0 && std::isfinite(group.statistics.delta.hi);

@@ -113,11 +113,12 @@ struct FinishedStatistics {
   // The shift was too far from the mean: the elements must be summed again about `better_shift`, which is still scaled.
   bool shift_too_far = false;
   double better_shift = 0;
-  // The FAST sums are out of the range of f32, or so small that squares were lost: the elements must be summed again as
-  // EXACT. FAST sums whose second shift is too far from the mean are summed again as EXACT, too.
+  // The FAST sums are out of the range of f32, or so small that squares were lost: the CPU runs the group to the
+  // nearest value (kernels/cpu/beyond_fast.h), CUDA sums it again in f64. So they do where a second shift is too far
+  // from the mean.
   bool out_of_fast_range = false;
-  // The apply pass calculates in f32 instead of f64. True for groups with FAST sums (not for those that fell back to
-  // EXACT) and for 16-bit elements, in both cases where the values fit the range of f32.
+  // The apply pass under FAST calculates in f32: the statistics fit its range and, but for 16-bit elements in CUDA, the
+  // sums are in f32. Where they do not fit, the CPU runs the group to the nearest value, CUDA calculates in f64.
   bool elements_in_f32 = false;
   // No element that entered the sums can give a NaN: the sums and 1 / D are finite.
   bool finite = false;
@@ -209,15 +210,17 @@ NORMD_HOST_DEVICE inline bool FitF32(const GroupStatistics& s) {
   return std::abs(s.shift) <= 0x1p+100 && (inverse == 0 || (inverse >= 0x1p-60 && inverse <= 0x1p+60));
 }
 
-// ---- Elements: four ways to calculate y from x, all within the bounds of kernels/README.md ----
+// ---- Elements: four ways to calculate y from x under FAST, all within the bounds of kernels/README.md ----
+//
+// The CPU takes the first two, in f32; CUDA takes all of them, 3 and 4 for groups that f32 does not serve.
 //
 // 1. In general: y = ((x - shift) - delta) * inverse * w + b, the last product and sum rounded once.
 // 2. One w and b for many elements (a channel), and down columns: y = ((x - shift) - delta) * g + b, rounded once, with
 //    g = FactorOf(inverse, w).
 // 3. A w and b for each element, or none, in f64, where Folds(): y = (x * inverse + k) * w + b, each product and sum
 //    rounded once, with k = FoldedCentre().
-// 4. f32 elements about zero, EXACT, where the statistics fit f32, the weights fit and equal f32, no b is given and no
-//    element can be NaN: in pairs of floats, see FloatPair.
+// 4. f32 elements about zero, summed in f64, where the statistics fit f32, the weights fit and equal f32, no b is given
+//    and no element can be NaN: in pairs of floats, see FloatPair.
 
 // inverse * weight, but finite where 1 / D has overflowed (see Factor) and the weight is finite: the centred elements
 // are 0 then, and must stay so.
@@ -269,10 +272,10 @@ NORMD_HOST_DEVICE inline double ExactShift(double a, double b, double c, double 
   return nearest > 8 * spread && std::isfinite(a) ? a : 0;
 }
 
-// Lets 16-bit elements with EXACT statistics be calculated in f32, where the range allows that. The mean is split into
-// two floats, shift and delta, of which the second is at most half an ulp of the first: x - shift is either exact, or
-// so large beside delta that its rounding is a relative error. With the rounding of the factor and of the product that
-// is 2^-21, while half an ulp of the element type is 2^-12 (f16) or 2^-9 (bf16).
+// Lets CUDA calculate 16-bit elements in f32 that FAST has summed in f64, where the range allows that. The mean is
+// split into two floats, shift and delta, of which the second is at most half an ulp of the first: x - shift is either
+// exact, or so large beside delta that its rounding is a relative error. With the rounding of the factor and of the
+// product that is 2^-21, while half an ulp of the element type is 2^-12 (f16) or 2^-9 (bf16).
 NORMD_HOST_DEVICE inline void Calculate16BitInF32(FinishedStatistics* finished) {
   GroupStatistics& s = finished->statistics;
   // No element differs from the mean by more than the root of m2.
@@ -323,8 +326,8 @@ NORMD_HOST_DEVICE inline FinishedStatistics FinishNarrow(Statistic statistic, co
           .finite = std::isfinite(sums.second.hi) && std::isfinite(group.inverse.hi)};
 }
 
-// The rounds of summing a narrow group: about a first shift, again about a better one, each in f32 (FAST) and, where
-// f32 does not suffice, in f64 (EXACT).
+// The rounds of summing a narrow group in CUDA: about a first shift, again about a better one, each in f32 under FAST
+// and, where f32 does not suffice, in f64, as EXACT begins.
 enum class Round : uint8_t { kDone, kFast, kFastAgain, kExact, kExactAgain };
 inline constexpr int kRounds = 5;
 

@@ -19,10 +19,10 @@ namespace cpu {
 class WorkerPool;
 }  // namespace cpu
 
-// Counts the elements of y that the kernels left undecided, by what decided them (kernels/slow_road/group.h).
-// Thread-safe.
+// Counts what the kernels left undecided and the slow road decided (kernels/slow_road/group.h). Thread-safe.
 struct UndecidedCounts {
-  std::atomic<int64_t> by_pairs = 0, by_integers = 0;
+  std::atomic<int64_t> by_pairs = 0, by_integers = 0;  // elements of y, by what decided them
+  std::atomic<int64_t> groups = 0;                     // whose MEAN, INV_STD or moments were undecided
 };
 
 // Of a backend. Tests and the bench alone set the first two; no option of a server does.

@@ -98,17 +98,6 @@ struct NormPlan {
   int64_t num_channels = 0;  // C of methods with channels, else 0
   int64_t k = 0;             // pRMSNorm: the number of elements in the statistic; else 0
 
-  // The precision of the sums: FAST's also for EXACT rows of 16-bit elements with statistics about zero. Their squares
-  // are exact in f32, and relative errors of 2^-20 in the sums are a thousandth of an ulp of y. Where groups are summed
-  // in FAST and f32 does not suffice, they are summed again in f64. `moments`: the sums are wanted themselves, and then
-  // come from f64.
-  Precision SumPrecision(bool moments) const { return !moments && SumsMomentsApart() ? Precision::kFast : precision; }
-  // True if moments take sums of their own, so that y does not depend on whether they are wanted.
-  bool SumsMomentsApart() const {
-    const bool about_zero = statistic != Statistic::kMeanVariance && !SumsPowers(statistic);
-    return SizeOf(dtype) == 2 && about_zero && precision == Precision::kExact && pattern == Pattern::kRows &&
-           power_groups == 0 && cast_order == CastOrder::kAffineThenCast;
-  }
   // The number of elements in the statistic of one group, masked elements included.
   int64_t SetSize() const { return reduce0 * statistic_reduce1; }
   // The cost of the plan in elements of RMSNorm: what decides whether a call is small. An element whose power is summed

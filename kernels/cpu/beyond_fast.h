@@ -16,24 +16,36 @@ namespace normd::cpu {
 // nearest value. Never under EXACT.
 bool IsBeyondFast(const Run& run, const FinishedStatistics& group);
 
-// The Run that groups beyond FAST take. It has a copy of their x where y is x.
+// The Run that groups beyond FAST take. Where y is x they are copied out, and take twice their own bytes meanwhile.
 //
 //   const NearestRun nearest(run, k0, {k1, k1 + 1});
-//   RowGroup group(nearest.run(), index);
+//   RowGroup group(nearest.run(), nearest.FirstGroup());
+//   group.Apply(group.Reduce(split), split);
+//   nearest.WriteY();
 class NearestRun {
  public:
   // For the groups (k0, k1) with k1 in `groups`, whose y is not written yet. Borrows the run.
   NearestRun(const Run& run, int64_t k0, GroupRange groups);
   NearestRun(const NearestRun&) = delete;
   NearestRun& operator=(const NearestRun&) = delete;
+  ~NearestRun();
 
   const Run& run() const { return run_; }
+  // The groups as run() numbers them.
+  int64_t k0() const { return k0_; }
+  GroupRange groups() const { return groups_; }
+  int64_t FirstGroup() const { return k0_ * run_.plan.keep1 + groups_.begin; }
+
+  // Brings y of the groups, which the walker has calculated by now, to where the job wants it.
+  void WriteY() const;
 
  private:
-  void CopyX(int64_t k0, GroupRange groups);
+  struct Copy;
 
+  const std::unique_ptr<const Copy> copy_;  // null unless y is x
   Run run_;
-  std::unique_ptr<char[]> x_;  // null unless y is x
+  const int64_t k0_;
+  const GroupRange groups_;
 };
 
 }  // namespace normd::cpu

@@ -110,11 +110,11 @@ void ColumnTile::RunBeyondFast(bool split) const {
   const int64_t k0 = first_group_ / plan_.keep1;
   for (int64_t group = NextBeyond(0, true); group < groups_;) {
     const int64_t stop = NextBeyond(group, false);
-    const GroupRange beyond = {first_k1_ + group, first_k1_ + stop};
-    const NearestRun nearest(run_, k0, beyond);
-    ColumnTile tile(nearest.run(), k0, beyond, nullptr, 1);
+    const NearestRun nearest(run_, k0, {first_k1_ + group, first_k1_ + stop});
+    ColumnTile tile(nearest.run(), nearest.k0(), nearest.groups(), nullptr, 1);
     tile.Reduce(split);
     tile.Apply(split);
+    nearest.WriteY();
     group = NextBeyond(stop, true);
   }
 }

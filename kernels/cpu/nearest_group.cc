@@ -93,6 +93,17 @@ ElementBound GroupBound::Of(const Run& run, double weight, double bias) const {
   return BoundOfElement(*this, traits, weight, bias, keeps_sign);
 }
 
+bool HasNearestOutputs(const Run& run, const FinishedStatistics& group, const NormalisedBound& bound) {
+  const double factor = run.nearest.bound_factor;
+  const bool has_bound = bound.decides() && std::isfinite(factor) && group.inverse_std > 0;
+  const bool in_f32 = run.plan.StatisticsDType() == DType::kF32 && run.job.moments == nullptr;
+  if (!has_bound || !in_f32) return false;
+  const double of_mean = (bound.beta / group.inverse_std + std::abs(group.mean) * 2 * kUnit) * factor;
+  const double of_inverse = (bound.kappa + 2 * kUnit) * group.inverse_std * factor;
+  return (run.job.mean == nullptr || RoundsToOneF32(group.mean, of_mean)) &&
+         (run.job.inverse_std == nullptr || RoundsToOneF32(group.inverse_std, of_inverse));
+}
+
 NearestGroups::Group::~Group() {
   UndecidedCounts* const counts = reader.run->nearest.counts;
   if (counts == nullptr) return;
@@ -160,8 +171,9 @@ slow_road::Affine NearestGroups::AffineOf(int64_t r0, int64_t k1, int64_t r1) co
   slow_road::Affine affine;
   if (run_.job.parameters == nullptr) return affine;
   const HostParameters& host = run_.job.parameters->host();
-  const int64_t at = plan.affine_index == AffineIndex::kElement ? r0 * plan.reduce1 + r1
-                                                                : k1 * plan.channels_per_keep1 + r1 / plan.channel_run;
+  const int64_t at = plan.affine_index == AffineIndex::kElement
+                         ? r0 * plan.reduce1 + r1
+                         : (run_.first_k1 + k1) * plan.channels_per_keep1 + r1 / plan.channel_run;
   const auto i = static_cast<size_t>(at);
   if (!host.weight.empty()) affine.weight = {host.weight[i], host.weight_rest.empty() ? 0 : host.weight_rest[i]};
   if (!host.bias.empty()) affine.bias = host.bias[i];
@@ -177,6 +189,7 @@ void NearestGroups::StoreGroup(int64_t k1) {
   const auto store = [&](double value, void* to) {
     ConvertFromF64(&value, 1, dtype, static_cast<char*>(to) + group * SizeOf(dtype));
   };
+  if (run_.nearest.counts != nullptr) run_.nearest.counts->groups.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard<std::mutex> lock(mutex_);
   slow_road::SlowGroup& slow = At(k1);
   if (job.mean != nullptr) store(slow.NearestMean(format), job.mean);
@@ -187,19 +200,7 @@ void NearestGroups::StoreGroup(int64_t k1) {
 }
 
 void NearestGroups::StoreGroup(int64_t k1, const FinishedStatistics& result, const GroupBound& bound) {
-  if (!bound.is_finite) return;
-  const double factor = run_.nearest.bound_factor;
-  const bool has_bound = bound.bound.decides() && std::isfinite(factor) && result.inverse_std > 0;
-  const bool in_f32 = run_.plan.StatisticsDType() == DType::kF32 && run_.job.moments == nullptr;
-  if (has_bound && in_f32) {
-    const double of_mean = (bound.bound.beta / result.inverse_std + std::abs(result.mean) * 2 * kUnit) * factor;
-    const double of_inverse = (bound.bound.kappa + 2 * kUnit) * result.inverse_std * factor;
-    if ((run_.job.mean == nullptr || RoundsToOneF32(result.mean, of_mean)) &&
-        (run_.job.inverse_std == nullptr || RoundsToOneF32(result.inverse_std, of_inverse))) {
-      return;  // what Run::StoreGroup wrote
-    }
-  }
-  StoreGroup(k1);
+  if (bound.is_finite && !HasNearestOutputs(run_, result, bound.bound)) StoreGroup(k1);
 }
 
 // A given variance of Inf and one that eps adds to beyond the largest f64 both have an 1 / D of 0 in f64.

@@ -28,6 +28,9 @@ struct GroupBound : BoundedGroup {
   ElementBound Of(const Run& run, double weight, double bias) const;
 };
 
+// True if Run::StoreGroup writes the nearest values of a group's outputs, as `bound` shows.
+bool HasNearestOutputs(const Run& run, const FinishedStatistics& group, const NormalisedBound& bound);
+
 // An element of the groups of one k0.
 struct NearestPlace {
   int64_t r0 = 0, k1 = 0, r1 = 0;

@@ -64,6 +64,8 @@ struct Run {
   // for a power sum.
   bool wide() const { return x.dtype == DType::kF64; }
   bool is_16bit() const { return x.dtype == DType::kF16 || x.dtype == DType::kBF16; }
+  // The number of the first group among those of the job's parameters: not 0 in a NearestRun of some groups alone.
+  int64_t first_k1 = 0;
   // The number of elements that enter the statistic of a group, without masked ones.
   int64_t counted = 0;
   // The first position that the mask counts; 0 without a mask, or if the mask counts none.

@@ -15,10 +15,18 @@
 namespace normd::cpu {
 namespace {
 
+// The bound of a row that the block kernel did, as the kernel calculates it of many rows at once.
+NormalisedBound BoundOfRow(const RowBoundTerms& terms, double n, const FinishedStatistics& row) {
+  const double q = row.mean * row.mean * n / row.m2;
+  const double centre = std::abs(row.mean * row.inverse_std);
+  return {.beta = terms.beta_base + terms.beta_of_q * q + terms.beta_of_centre * centre,
+          .kappa = terms.kappa_base + terms.kappa_of_q * q};
+}
+
 // A block of rows whose x is not y, and then the next one.
 class NearestBlock {
  public:
-  explicit NearestBlock(const Run& run) : run_(run) {}
+  NearestBlock(const Run& run, const RowBoundTerms& terms) : run_(run), terms_(terms) {}
 
   // Goes on to the block whose first row is group `begin`, the x of which the run has by now.
   void Start(int64_t begin) {
@@ -41,9 +49,10 @@ class NearestBlock {
     row.slow.Decide(0, k1, element.column, element.x);
   }
 
-  // Replaces what Run::StoreGroup wrote by the nearest values.
+  // Replaces what Run::StoreGroup wrote of a row that the block kernel did, which is finite, by the nearest values.
   void StoreGroup(int64_t row, const FinishedStatistics& result) {
-    if (GroupBound(run_, {}, result).is_finite) At(row).slow.StoreGroup((begin_ + row) % run_.plan.keep1);
+    const NormalisedBound bound = BoundOfRow(terms_, static_cast<double>(run_.counted), result);
+    if (!HasNearestOutputs(run_, result, bound)) At(row).slow.StoreGroup((begin_ + row) % run_.plan.keep1);
   }
 
  private:
@@ -74,6 +83,7 @@ class NearestBlock {
   }
 
   const Run& run_;
+  const RowBoundTerms terms_;
   int64_t begin_ = 0;
   uint32_t asked_ = 0;                             // a bit for each row that is made
   std::unique_ptr<Row> rows_[RowBlock::kMaxRows];  // made when an element first asks
@@ -123,7 +133,7 @@ void RunNearestRows(const Run& run, RowBlock block, GroupRange groups,
   if (run.x.data == run.y) copy = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * row_bytes));
   FinishedStatistics results[RowBlock::kMaxRows];
   Run part = run;
-  NearestBlock undecided(part);
+  NearestBlock undecided(part, nearest.terms);
   nearest.context = &undecided;
   for (int64_t begin = groups.begin; begin < groups.end; begin += block.rows) {
     block.rows = std::min(rows, groups.end - begin);

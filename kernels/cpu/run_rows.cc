@@ -59,8 +59,9 @@ void RunOne(const Run& run, int64_t i, bool split) {
   if (!IsBeyondFast(run, statistics)) return group.Apply(statistics, split);
   const int64_t k1 = i % run.plan.keep1;
   const NearestRun nearest(run, i / run.plan.keep1, {k1, k1 + 1});
-  RowGroup again(nearest.run(), i);
+  RowGroup again(nearest.run(), nearest.FirstGroup());
   again.Apply(again.Reduce(split), split);
+  nearest.WriteY();
 }
 
 // Runs the groups [begin, end), which are adjacent rows, in blocks under FAST. REQUIRES: TakesWholeRows(run).

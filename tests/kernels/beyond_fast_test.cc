@@ -1,5 +1,6 @@
 // Groups of a FAST job that f32 does not serve have the bytes of EXACT, and the groups beside them those of FAST: in
-// rows, channels and columns, beside x and in its place, and split.
+// rows, channels and columns, beside x and in its place, and split. In place they take copies of no more than
+// themselves.
 #include <cmath>
 #include <memory>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/backend.h"
+#include "tests/kernels/allocated_bytes.h"
 #include "tests/kernels/call.h"
 #include "tests/kernels/case_runs.h"
 #include "tests/support/constants.h"
@@ -139,6 +141,79 @@ TEST_P(BeyondFastTest, TakesWholeJobsThatHaveNoFormInF32) {
   for (Call* const call : {&weights, &positions, &wide}) {
     const Outputs exact = call->In(Precision::kExact).Result();
     EXPECT_EQ(DifferenceOf(call->In(Precision::kFast).Result(), exact), "") << call->c.Name();
+  }
+}
+
+// BatchNorm over channels, half of which are beyond FAST: huge and all zeros, or of a tiny variance that is given.
+Call MixedChannels(Layout layout, DType dtype, bool given) {
+  constexpr int64_t kBatch = 64, kChannels = 64, kLength = 9;
+  Random random(23);
+  Values x, mean, variance, weight, bias;
+  const bool is_last = layout == Layout::kChannelsLast;
+  for (int64_t i = 0; i < kBatch * kChannels * kLength; ++i) {
+    const int64_t channel = is_last ? i % kChannels : i / kLength % kChannels;
+    const double value = 0.3 + random.Normal();
+    x.push_back(given || channel % 2 == 0 ? value : channel % 4 == 1 ? value * 1e30 : 0);
+  }
+  for (int64_t channel = 0; channel < kChannels; ++channel) {
+    mean.push_back(random.Normal());
+    variance.push_back(channel % 2 == 0 ? 0.5 : 1e-40);
+    weight.push_back(random.Normal());
+    bias.push_back(random.Normal());
+  }
+  NormSpec spec = cases::Of(Method::kBatchNorm);
+  SetLayout(&spec, layout);
+  spec.eps = 0;
+  const std::vector<int64_t> shape =
+      is_last ? std::vector<int64_t>{kBatch, kLength, kChannels} : std::vector<int64_t>{kBatch, kChannels, kLength};
+  Call call(spec, dtype, shape, x, given);
+  if (given) {
+    call.Given(mean, variance);
+  } else {
+    call.c.options.mode = Mode::kTraining;
+  }
+  return call.Weight(weight).Bias(bias).In(Precision::kFast);
+}
+
+// The outputs of a run, y in the place of x, and the bytes that it allocated.
+struct CountedRun {
+  Outputs outputs;
+  int64_t bytes = 0;
+};
+CountedRun RunCountingBytes(Backend& backend, const Call& call, bool in_place) {
+  CaseRun run(backend, call.c, *PlanOf(call.c), call.data, 0);
+  Job job = run.MakeJob();
+  std::string x = call.data.x;
+  if (in_place) job.x = job.y = x.data();
+  const int64_t before = AllocatedBytes();
+  EXPECT_TRUE(RunJobs(backend, {job}).ok());
+  CountedRun counted = {.outputs = {}, .bytes = AllocatedBytes() - before};
+  counted.outputs = run.TakeOutputs();
+  if (in_place) counted.outputs.y = x;
+  return counted;
+}
+
+TEST_P(BeyondFastTest, CopiesInPlaceNoMoreThanItsGroups) {
+  const std::unique_ptr<Backend> backend = InlineCpuBackend();
+  for (const Layout layout : cases::kLayouts) {
+    const Call call = MixedChannels(layout, GetParam(), false);
+    const int64_t beside = RunCountingBytes(*backend, call, false).bytes;
+    const int64_t in_place = RunCountingBytes(*backend, call, true).bytes;
+    EXPECT_LE(in_place - beside, 2 * static_cast<int64_t>(call.data.x.size())) << call.c.Name();
+  }
+}
+
+TEST_P(BeyondFastTest, HasTheSameOutputsInPlace) {
+  for (const double bound_factor : {1.0, kInf}) {  // of infinity, the slow road decides every element
+    const std::unique_ptr<Backend> backend = MakeCpuBackend({.threads = 1, .nearest = {.bound_factor = bound_factor}});
+    for (const Layout layout : cases::kLayouts) {
+      for (const bool given : {false, true}) {
+        const Call call = MixedChannels(layout, GetParam(), given);
+        const Outputs beside = RunCountingBytes(*backend, call, false).outputs;
+        EXPECT_EQ(DifferenceOf(RunCountingBytes(*backend, call, true).outputs, beside), "")
+            << call.c.Name() << " given " << given;
+      }
+    }
   }
 }
 

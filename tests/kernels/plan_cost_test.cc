@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/strings.h"
 #include "kernels/plan.h"
+#include "tests/kernels/allocated_bytes.h"
 #include "tests/kernels/cases.h"
 
 namespace {
@@ -37,6 +38,9 @@ void operator delete(void* memory, std::size_t /*size*/) noexcept { std::free(me
 void operator delete[](void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
 
 namespace normd {
+
+int64_t AllocatedBytes() { return allocated_bytes; }
+
 namespace {
 
 using Dims = cases::Dims;

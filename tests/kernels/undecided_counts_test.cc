@@ -1,4 +1,5 @@
-// How many elements the slow road decided, by pairs of f64 and by exact integers.
+// How many elements the slow road decided, by pairs of f64 and by exact integers, and of how many groups the
+// statistics.
 #include <memory>
 #include <string>
 
@@ -55,6 +56,32 @@ TEST(UndecidedCountsTest, RowsOfOneElementAreDecidedByTheKernels) {
     CaseRun run(*backend, call.c, *PlanOf(call.c), call.data, 0);
     ASSERT_TRUE(RunJobs(*backend, {run.MakeJob()}).ok());
     EXPECT_EQ(counts.by_pairs + counts.by_integers, 0);
+  }
+}
+
+// The rows of a job with MEAN and INV_STD, whose statistics the slow road decided.
+int64_t GroupsCounted(const NormSpec& spec, DType dtype, double bound_factor) {
+  constexpr int64_t kRows = 33, kLength = 64;
+  Random random(11);
+  cases::Values x(static_cast<size_t>(kRows * kLength));
+  for (double& value : x) value = 0.3 + random.Normal();
+  UndecidedCounts counts;
+  const std::unique_ptr<Backend> backend =
+      MakeCpuBackend({.threads = 1, .nearest = {.bound_factor = bound_factor, .counts = &counts}});
+  const cases::Call call(spec, dtype, {kRows, kLength}, x);
+  CaseRun run(*backend, call.c, *PlanOf(call.c), call.data, 0);
+  Job job = run.MakeJob();
+  job.moments = nullptr;  // which take sums of their own
+  EXPECT_TRUE(RunJobs(*backend, {job}).ok());
+  return counts.groups;
+}
+
+TEST(UndecidedCountsTest, StatisticsOfRowsAreDecidedByTheirBounds) {
+  for (const NormSpec& spec : {cases::Over({64}), cases::Of(Method::kRmsNorm), cases::Of(Method::kScaleNorm)}) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      EXPECT_EQ(GroupsCounted(spec, dtype, 1), 0) << Name(dtype);
+      EXPECT_EQ(GroupsCounted(spec, dtype, kInf), 33) << Name(dtype);
+    }
   }
 }
 
