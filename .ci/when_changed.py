@@ -34,7 +34,8 @@ BUILD = ("CMakeLists.txt", "client/CMakeLists.txt", "client/cmake", "client/exam
 KERNELS_SUPPORT = (
     "proto/catalogue",
     "tests/support/boundary_rows.*", "tests/support/case.*", "tests/support/compare.*", "tests/support/constants.h",
-    "tests/support/environment.*", "tests/support/exact_totals.*", "tests/support/judge_nearest.*", "tests/support/nearest*", "tests/support/oracle*", "tests/support/random.*",
+    "tests/support/environment.*", "tests/support/exact_totals.*", "tests/support/failing_new.*",
+    "tests/support/judge_nearest.*", "tests/support/nearest*", "tests/support/oracle*", "tests/support/random.*",
     "tests/support/run_case.*", "tests/support/solved_rows.*", "tests/support/spec.h", "tests/support/wide.*")
 KERNELS = KERNELS_SUPPORT + (
     "CMakeLists.txt", "kernels", "tests/kernels", ":(glob)tests/device/*.cc", ":(glob)tests/device/*.h",
@@ -95,8 +96,8 @@ STEPS = {
     # of `tests`, too.
     "cuda-all": (
         "kernels/cuda", "kernels/base/host_device.h", "kernels/base/types.h", "kernels/bounded_group.h",
-        "kernels/certificate.h",
-        "kernels/group_statistics.h", "kernels/pairs.h", "kernels/power_sum.h", "kernels/summation_order.h", "tests/device/check_ptxas.py"),
+        "kernels/certificate.h", "kernels/group_statistics.h", "kernels/pairs.h", "kernels/power_sum.h",
+        "kernels/summation_order.h", "tests/device/check_ptxas.py"),
 }
 
 
