@@ -278,7 +278,7 @@ void ExpectExactInAnyOrder(size_t steps, int orders) {
       EXPECT_EQ(state.count[c], static_cast<double>(truths[c].count));
       EXPECT_EQ(state.mean[c], static_cast<double>(truths[c].mean)) << order << ' ' << c;
       EXPECT_EQ(state.m2[c], static_cast<double>(truths[c].m2)) << order << ' ' << c;
-      EXPECT_EQ(state.var[c], state.m2[c] / state.count[c]) << "what a reader of the two finds";
+      EXPECT_EQ(state.var[c], static_cast<double>(truths[c].m2 / truths[c].count)) << order << ' ' << c;
     }
     std::shuffle(contributions.steps.begin(), contributions.steps.end(), random);
   }
