@@ -126,7 +126,8 @@ class Backend {
   // Runs all jobs, then calls `done` exactly once: before it returns, for work of up to inline_elements() and for
   // errors that are found at once, else on a thread of the backend. `done` must not block. The status is OK, or the
   // first error; the outputs are then undefined. FAILED_PRECONDITION: tensors lie in memory that this backend cannot
-  // read. RESOURCE_EXHAUSTED: the jobs do not fit in the device's memory. UNAVAILABLE: the device is lost, for good.
+  // read. RESOURCE_EXHAUSTED: the jobs do not fit in the device's memory, or their scratch in the host's. UNAVAILABLE:
+  // the device is lost, for good.
   // Results do not depend on which jobs share a list.
   virtual void Submit(std::vector<Job> jobs, Done done) = 0;
 };

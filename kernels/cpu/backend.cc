@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -31,6 +32,17 @@ absl::Status InCudaMemory() {
   return MakeError(KernelReason("CUDA_NOT_AVAILABLE"),
                    {.field = "device", .value = "the CPU", .limit = "the CUDA device that the tensors lie on"},
                    "is the CPU, which cannot read CUDA memory; it must be the CUDA device that the tensors lie on");
+}
+
+// The status of `run()`, which may take scratch of the size of a tensor.
+template <typename Function>
+absl::Status StatusOfRun(const Function& run) {
+  try {
+    run();
+    return absl::OkStatus();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("the host has no memory left for the scratch of the job");
+  }
 }
 
 class CpuBackend final : public Backend {
@@ -67,18 +79,20 @@ class CpuBackend final : public Backend {
     }
     if (work <= options_.inline_elements) {
       // On this thread alone, because waking another thread costs as much as the work.
-      for (const Job& job : jobs) cpu::RunJob(job, pool_, kNoSplit, options_);
-      std::move(done)(absl::OkStatus());
+      std::move(done)(StatusOfRun([&] {
+        for (const Job& job : jobs) cpu::RunJob(job, pool_, kNoSplit, options_);
+      }));
       return;
     }
     const int64_t helpers = work / std::max<int64_t>(1, options_.grain_elements);
     auto run = [this, jobs = std::move(jobs), done = std::move(done)]() mutable {
-      pool_.ParallelFor(static_cast<int64_t>(jobs.size()), 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          cpu::RunJob(jobs[static_cast<size_t>(i)], pool_, options_.grain_elements, options_);
-        }
-      });
-      std::move(done)(absl::OkStatus());
+      std::move(done)(StatusOfRun([&] {
+        pool_.ParallelFor(static_cast<int64_t>(jobs.size()), 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            cpu::RunJob(jobs[static_cast<size_t>(i)], pool_, options_.grain_elements, options_);
+          }
+        });
+      }));
     };
     pool_.Enqueue(std::move(run), helpers);
   }

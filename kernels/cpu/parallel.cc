@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -92,6 +93,9 @@ class WorkerPool::Loop {
     return true;
   }
 
+  // Whether a body ran out of memory: final once no thread is inside.
+  bool out_of_memory() const { return out_of_memory_.load(std::memory_order_relaxed); }
+
   // Takes ranges until none is left.
   void TakeRanges() {
     ++depth_of_thread;
@@ -116,13 +120,21 @@ class WorkerPool::Loop {
     const int64_t end = End(span);
     std::atomic<int64_t>& next = next_[At(span)].item;
     for (int64_t begin = 0; (begin = next.fetch_add(grain_, std::memory_order_relaxed)) < end;) {
-      body_(begin, std::min(end, begin + grain_));
+      if (out_of_memory()) continue;
+      // An exception that left a thread of the pool would end the process, and one that left the caller's would leave
+      // the other threads inside a loop that is gone.
+      try {
+        body_(begin, std::min(end, begin + grain_));
+      } catch (const std::bad_alloc&) {
+        out_of_memory_.store(true, std::memory_order_relaxed);
+      }
     }
   }
 
   const int64_t n_, grain_, spans_, span_items_;
   const absl::FunctionRef<void(int64_t, int64_t)> body_;
   std::atomic<int64_t> entered_{0};
+  std::atomic<bool> out_of_memory_{false};
   std::array<Next, kMaxSpans> next_;
 };
 
@@ -172,6 +184,7 @@ void WorkerPool::ParallelFor(int64_t n, int64_t grain, absl::FunctionRef<void(in
   }
   loop.TakeRanges();
   Finish(&loop);
+  if (loop.out_of_memory()) throw std::bad_alloc();
 }
 
 void WorkerPool::Finish(Loop* loop) {

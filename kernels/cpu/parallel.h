@@ -36,7 +36,9 @@ class WorkerPool {
 
   // Runs body(begin, end) over disjoint ranges that cover [0, n), each of `grain` items but for the last, and returns
   // when all have run. This thread takes ranges, and so do threads of the pool that have no task. Which thread runs a
-  // range depends on load: the results of a body must not depend on it. REQUIRES: grain >= 1.
+  // range depends on load: the results of a body must not depend on it. A body that runs out of memory on any thread,
+  // which is the one exception that a body may throw, makes this function skip the ranges that have not begun and throw
+  // std::bad_alloc when no body runs any more. REQUIRES: grain >= 1.
   void ParallelFor(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body);
 
  private:

@@ -24,8 +24,8 @@ struct CudaBackendOptions {
 // Makes the backend of options.device. UNAVAILABLE with the reason if this build or this machine has no such device
 // that is usable. The destructor of the backend waits for submitted work.
 //
-// Submit fails a job list with RESOURCE_EXHAUSTED if it does not fit in device memory, and with UNAVAILABLE once the
-// device is lost, from then on for good.
+// Submit fails a job list with RESOURCE_EXHAUSTED if it does not fit in device memory, or what the device leaves to the
+// host does not fit in the host's, and with UNAVAILABLE once the device is lost, from then on for good.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options);
 
 }  // namespace normd

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "kernels/cuda/nearest_jobs.h"
@@ -308,6 +309,16 @@ class JobList {
   std::vector<Misaligned> misaligned_;
 };
 
+// The status of list->Run(). What the host decides takes host memory: of a group, or of a whole job in the kernels of
+// the CPU.
+absl::Status StatusOfRun(JobList* list) {
+  try {
+    return list->Run();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("the host has no memory left for what the device leaves to it");
+  }
+}
+
 }  // namespace
 
 absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, NearestHost* nearest,
@@ -316,7 +327,7 @@ absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs
   worker->arena.Reset();
   worker->deferred->Empty(worker->stream());
   JobList list(limits, jobs, nearest, worker);
-  absl::Status status = list.Run();
+  absl::Status status = StatusOfRun(&list);
   // Nothing may be in the stream when the memory is used again, or when the caller's buffers go.
   if (!status.ok()) cudaStreamSynchronize(worker->stream());
   return status;

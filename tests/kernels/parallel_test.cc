@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -113,6 +114,33 @@ TEST(WorkerPoolTest, AThreadThatWaitsForALoopHelpsWithTheLoopsInside) {
         1);
     while (!done) std::this_thread::yield();
     EXPECT_TRUE(met) << pause.count() << " ms";
+  }
+}
+
+// Whichever thread has no memory left, the loop ends when no other body runs, its caller learns of it, and the pool
+// goes on.
+TEST(WorkerPoolTest, ABodyThatRunsOutOfMemoryIsReportedToTheCallerOfTheLoop) {
+  for (const int threads : {1, 4}) {
+    WorkerPool pool(threads);
+    for (int64_t failing = 0; failing < 40; ++failing) {
+      std::atomic<int> inside = 0;
+      bool reported = false;
+      try {
+        pool.ParallelFor(40, 1, [&](int64_t begin, int64_t /*end*/) {
+          if (begin == failing) throw std::bad_alloc();
+          ++inside;
+          std::this_thread::yield();
+          --inside;
+        });
+      } catch (const std::bad_alloc&) {
+        reported = true;
+        EXPECT_EQ(inside, 0);
+      }
+      EXPECT_TRUE(reported) << failing;
+    }
+    std::atomic<int> ran = 0;
+    pool.ParallelFor(40, 1, [&](int64_t /*begin*/, int64_t /*end*/) { ++ran; });
+    EXPECT_EQ(ran, 40);
   }
 }
 
