@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/kernels.h"
+#include "tests/device/beside_cpu.h"
 #include "tests/device/device_runs.h"
 #include "tests/kernels/cases.h"
 
@@ -76,7 +77,7 @@ TEST_F(DeviceBackendTest, BytesDoNotDependOnTheJobsThatTravelTogether) {
   }
   ASSERT_TRUE(RunJobs(*cuda, jobs).ok());
   for (const auto& one : together) {
-    EXPECT_EQ(DifferenceOf(one->run.TakeOutputs(), Execute(*cpu_, one->c, one->data)), "") << one->c.Name();
+    EXPECT_EQ(WrongBesideCpu(*cpu_, one->c, one->data, one->run.TakeOutputs()), "") << one->c.Name();
   }
 }
 
@@ -227,7 +228,7 @@ TEST_F(DeviceBackendTest, OddRowsMayBeReplacedAndLieAnywhere) {
             ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
             Outputs got = one.run.TakeOutputs();
             got.y = std::string(written, size);
-            EXPECT_EQ(DifferenceOf(got, Execute(*cpu_, c, one.data)), "") << c.Name() << " at " << x_off << y_off;
+            EXPECT_EQ(WrongBesideCpu(*cpu_, c, one.data, got), "") << c.Name() << " at " << x_off << y_off;
           }
         }
       }
@@ -283,7 +284,7 @@ void ExpectReplaced(Backend& cuda, Backend& cpu, const Case& c, size_t misaligne
   EXPECT_EQ(cuda_on_cpu::Launches() - before, at_once ? 1 : of_steps);
   Outputs got = one.run.TakeOutputs();
   got.y = x.Content();
-  EXPECT_EQ(DifferenceOf(got, Execute(cpu, c, one.data)), "") << c.Name() << misaligned;
+  EXPECT_EQ(WrongBesideCpu(cpu, c, one.data, got), "") << c.Name() << misaligned;
 }
 
 // A group that a block of threads has alone may be replaced by y; where pairs of elements are not aligned, it takes the
@@ -333,7 +334,7 @@ TEST_F(DeviceBackendTest, WithoutRoomForClustersLongRowsAreSummedInParts) {
         Case c = Rows(2, n);
         c.options.precision = precision;
         const CaseData data = DataOf(c);
-        EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data), Execute(*cpu_, c, data)), "") << c.Name() << room;
+        EXPECT_EQ(WrongBesideCpu(*cpu_, c, data, Execute(*cuda, c, data)), "") << c.Name() << room;
       }
     }
   }
@@ -560,7 +561,7 @@ TEST_F(DeviceBackendTest, JobListsOfSeveralCallersRunAtOneTime) {
       for (size_t i = 0; i < all.size(); ++i) {
         const Case& c = all[(i + static_cast<size_t>(caller) * 5) % all.size()];
         const CaseData data = DataOf(c);
-        EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data), Execute(*cpu_, c, data)), "") << c.Name();
+        EXPECT_EQ(WrongBesideCpu(*cpu_, c, data, Execute(*cuda, c, data)), "") << c.Name();
       }
     });
   }
