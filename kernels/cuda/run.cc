@@ -159,8 +159,8 @@ class JobRun {
     NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements, &hi));
     if (plan_.dtype == DType::kF64) NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements, &lo));
     void* h = job_.h;
-    if (IsNearest() && h != nullptr) {
-      // The wide stream is rounded already, and h is rounded once.
+    if (h != nullptr) {
+      // The wide stream is rounded already, and h is rounded once, under FAST and for LpNorm of any order, too.
       NORMD_CUDA_RETURN_STATUS(
           AddResidualRounded(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, h, stream_), "residual");
       h = nullptr;

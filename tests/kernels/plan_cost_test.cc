@@ -1,5 +1,6 @@
 // What planning costs: nothing in proportion to a tensor, which a caller may have announced in a few bytes and never
-// send. Allocations are counted by an operator new of this file.
+// send. Allocations are counted by an operator new of this file, which that of arrays calls
+// (tests/support/failing_new.cc).
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -29,13 +30,10 @@ void* operator new(std::size_t size) {
   if (memory == nullptr) std::abort();
   return memory;
 }
-void* operator new[](std::size_t size) { return operator new(size); }
 void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept { return Allocate(size); }
 void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept { return Allocate(size); }
 void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
 
 namespace normd {
 
