@@ -380,10 +380,10 @@ TEST(NearestLimitsTest, MultipliesTheLargestNumbers) {
 
 // Of no elements the mean square is 0 / 0, whether or not they are sums with a residual that are kept wide.
 TEST(NearestLimitsTest, StatisticsOfNoElementsAreNan) {
-  for (const Method method : {Method::kRmsNorm, Method::kPRmsNorm}) {
+  for (const NormSpec& spec : {cases::Of(Method::kRmsNorm), NormSpec{.attributes = PRmsNormSpec{.p = 0.5}}}) {
     for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
       const std::unique_ptr<Backend> backend = BackendOf({});
-      Call call(cases::Of(method), dtype, {2, 0}, {});
+      Call call(spec, dtype, {2, 0}, {});
       for (const bool is_stream : {false, true}) {
         if (is_stream) call.c.residual = ResidualCase{dtype, 0.5, ResidualRounding::kKeepWide};
         const absl::StatusOr<Outputs> got = RunCase(*backend, call.c, call.data);
