@@ -191,9 +191,10 @@ bool IsJobBeyondFast(const Run& run) {
 }
 
 // True if all elements of y are zeros that have the sign of their normalised values: all weights are 0, and a bias is
-// absent or -0.
+// absent or -0. Not where statistics are given, from which f64 tells the sign.
 bool HasSignsAlone(const Job& job) {
   if (job.parameters == nullptr || job.y == nullptr || !GivesNearest(job)) return false;
+  if (job.plan->given_statistics) return false;
   const HostParameters& host = job.parameters->host();
   const auto is_negative_zero = [](double bias) { return bias == 0 && std::signbit(bias); };
   return job.plan->statistic == Statistic::kMeanVariance && job.plan->cast_order == CastOrder::kAffineThenCast &&
@@ -297,8 +298,10 @@ int64_t Run::Grain(int64_t elements_per_item) const {
 
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options) {
   if (SumsMomentsExactly(job)) return RunWithExactMoments(job, pool, grain_elements, options);
-  if (HasSignsAlone(job)) {
-    // A y near 0 tells no sign, but the normalised value does, and that times 0 is the same in either order.
+  const bool has_signs_alone = HasSignsAlone(job);
+  if (has_signs_alone && job.mask == nullptr) {
+    // A y near 0 tells no sign, but the normalised value does, and that times 0 is the same in either order, because
+    // elements of the group itself do not normalise to Inf.
     NormPlan casts_first = *job.plan;
     casts_first.cast_order = CastOrder::kCastThenAffine;
     Job in_that_order = job;
@@ -329,6 +332,7 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
   run.counted = positions.counted;
   run.first_counted = positions.first;
   run.nearest = options.nearest;
+  if (has_signs_alone) run.nearest.bound_factor = std::numeric_limits<double>::infinity();  // masked elements
   run.to_nearest = GivesNearest(job) || IsJobBeyondFast(run);
   if (job.parameters != nullptr) {
     run.largest_weight = job.parameters->host().largest_weight;
