@@ -42,6 +42,7 @@ void AddOptions(const std::vector<std::string>& more, CLI::App* app, std::string
     if (name == "--peers") app->add_option(name, flags->peers, "PyTorch: a Python that has it, or a file of its times");
     if (name == "--before") app->add_option(name, flags->before, "this program of an earlier build");
     if (name == "--max_isa") app->add_option(name, flags->max_isa, "the instruction set, such as avx2");
+    if (name == "--nearest") app->add_flag(name, flags->nearest, "whole requests, EXACT beside FAST, instead");
     if (name == "--list") app->add_flag(name, flags->list, "prints the shapes as JSON");
     if (name == "--probe") app->add_flag(name, flags->probe, "prints what the device is");
     if (name == "--more") app->add_flag(name, flags->more_shapes, "shapes that the standard table has not, too");

@@ -27,6 +27,7 @@ struct Flags {
   std::string max_isa = "auto";             // kernels: the instruction set, as normd --max_isa takes it
   bool list = false, probe = false;         // cuda
   bool more_shapes = false, turns = false;  // cuda
+  bool nearest = false;                     // cuda: whole requests, EXACT beside FAST
 
   bool Chosen(const std::string& name) const { return std::regex_search(name, only); }
 
