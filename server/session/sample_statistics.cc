@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <string>
 
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
-#include "kernels/certificate.h"
-#include "kernels/exact_sums/nearest_ratio.h"
 #include "kernels/exact_sums/nearest_step.h"
-#include "kernels/exact_sums/nearest_within.h"
 #include "kernels/pairs.h"
 #include "server/base/error_reasons.h"
 
@@ -136,35 +132,11 @@ void SetWide(const PairMoment& moment, size_t c, RunningState* state) {
   state->m2_low[c] = LowOf(moment.m2);
 }
 
-// m2 / freedom of a state as it is kept, rounded once. Most channels have the count of the channel before.
-class Variances {
- public:
-  explicit Variances(const RunningSpec& running) : running_(running) {}
-
-  double Of(const PairMoment& state) {
-    if (state.count.hi != count_.hi || state.count.lo != count_.lo) SetCount(state.count);
-    if (!(freedom_.hi > 0)) return running_.samples.prior_variance;
-    const DoublePair m2 = state.m2;
-    if (m2.hi == 0 || !std::isfinite(m2.hi) || !std::isfinite(freedom_.hi)) return m2.hi / freedom_.hi;
-    // The reciprocal is off by less than 5, the product by 4.
-    const DoublePair quotient = Multiply(m2, share_);
-    const bool fits_pairs = freedom_.hi >= 0x1p-200 && freedom_.hi <= 0x1p+200;
-    const std::optional<double> nearest = NearestWithin(quotient, 16 * kPairUnit * quotient.hi);
-    if (fits_pairs && nearest.has_value()) return *nearest;
-    return NearestRatio(slow_road::Dyadic(m2.hi) + slow_road::Dyadic(m2.lo),
-                        slow_road::Dyadic(freedom_.hi) + slow_road::Dyadic(freedom_.lo));
-  }
-
- private:
-  void SetCount(DoublePair count) {
-    count_ = count;
-    freedom_ = running_.variance == RunningVariance::kUnbiased ? Add(count, {-1, 0}) : count;
-    share_ = Reciprocal(freedom_);
-  }
-
-  const RunningSpec& running_;
-  DoublePair count_, freedom_, share_;  // 1 / freedom
-};
+// Of what is shown, so that who reads count and m2 can say the same.
+double VarianceOf(const RunningSpec& running, double count, double m2) {
+  const double freedom = running.variance == RunningVariance::kUnbiased ? count - 1 : count;
+  return freedom > 0 ? m2 / freedom : running.samples.prior_variance;
+}
 
 bool IsFinite(const PairMoment& moment) {
   return std::isfinite(moment.count.hi) && std::isfinite(moment.mean.hi) && std::isfinite(moment.m2.hi);
@@ -176,7 +148,6 @@ void MergeChannels(const RunningSpec& running, const Moments& moments, const Sam
   const SampleSpec& samples = running.samples;
   const double max_count = samples.max_count.value_or(kInfinity);
   Weights weights;
-  Variances variances(running);
   for (size_t c = 0; c < moments.size(); ++c) {
     const Moment& step = moments[c];
     if (step.count == 0 || IsSkipped(step) || state->count[c] >= max_count) continue;
@@ -191,7 +162,7 @@ void MergeChannels(const RunningSpec& running, const Moments& moments, const Sam
       if (!same) weights = WeightsOf(before.count, step.count);
       SetWide(MergeWide(before, step, weights), c, state);
     }
-    state->var[c] = variances.Of(WideAt(*state, c));
+    state->var[c] = VarianceOf(running, state->count[c], state->m2[c]);
     MergeExtremes(details.extremes, c, state);
   }
 }
@@ -296,8 +267,9 @@ absl::Status CheckLowValues(const RunningState& state, int64_t channels) {
 
 void DeriveVariance(const RunningSpec& running, RunningState* state) {
   state->var.resize(state->count.size());
-  Variances variances(running);
-  for (size_t c = 0; c < state->count.size(); ++c) state->var[c] = variances.Of(WideAt(*state, c));
+  for (size_t c = 0; c < state->count.size(); ++c) {
+    state->var[c] = VarianceOf(running, state->count[c], state->m2[c]);
+  }
 }
 
 }  // namespace normd

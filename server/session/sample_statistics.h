@@ -47,7 +47,7 @@ double GreatestOf(double a, double b);
 // 0, because the session counts no samples.
 absl::Status CheckLowValues(const RunningState& state, int64_t channels);
 
-// Sets state->var to m2 / count, or m2 / (count - 1), as the pairs say, rounded once.
+// Sets state->var from count and m2, as they are shown.
 void DeriveVariance(const RunningSpec& running, RunningState* state);
 
 }  // namespace normd
