@@ -129,19 +129,11 @@ inline Call CallTo(std::string session, const TensorView& x, Mode mode = Mode::k
 class EngineFixture : public ::testing::Test {
  protected:
   absl::StatusOr<CallReply> Run(Call call) {
-    std::promise<absl::StatusOr<CallReply>> promise;
-    std::future<absl::StatusOr<CallReply>> future = promise.get_future();
-    engine_.Submit(std::move(call),
-                   [&promise](absl::StatusOr<CallReply> reply) { promise.set_value(std::move(reply)); });
-    return future.get();
+    return session_test::Wait<CallReply>([&](auto done) { engine_.Submit(std::move(call), std::move(done)); });
   }
 
   absl::StatusOr<PooledReply> Commit(PooledStep step) {
-    std::promise<absl::StatusOr<PooledReply>> promise;
-    std::future<absl::StatusOr<PooledReply>> future = promise.get_future();
-    engine_.CommitMoments(std::move(step),
-                          [&promise](absl::StatusOr<PooledReply> reply) { promise.set_value(std::move(reply)); });
-    return future.get();
+    return session_test::Wait<PooledReply>([&](auto done) { engine_.CommitMoments(std::move(step), std::move(done)); });
   }
 
   std::vector<absl::StatusOr<CallReply>> RunBatch(std::vector<Call> calls) {
