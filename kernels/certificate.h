@@ -264,22 +264,6 @@ NORMD_HOST_DEVICE inline ElementBound BoundOfFolded(const NormalisedBound& bound
   return doubled;
 }
 
-// The same in f32, to which f and g are rounded, for 16-bit elements, v = 2^-24: |x f| <= |y| + |g|, hence y is off by
-//   v (|y| + |g|) by f, v |g| by g and v |y| by its own rounding.
-// As in QuickBoundsInF32, the part of |y| needs no doubling: it is at most 2^-11 ulp of a 16-bit type, so that the
-// rest, more than doubled, exceeds half an ulp where the whole reaches a quarter. The factor 1 + 2^-5 has room for
-// kappa |y|.
-NORMD_HOST_DEVICE inline ElementBound BoundOfFoldedInF32(const NormalisedBound& bound, double c, double weight,
-                                                         double bias) {
-  constexpr double kUnit32 = 0x1p-24 * (1 + 0x1p-5);
-  const ElementBound in_f64 = BoundOfFolded(bound, c, weight, bias);
-  ElementBound doubled;
-  if (!bound.decides()) return doubled;
-  doubled.fixed = (2 + 0x1p-6) * (2 * kUnit32 * std::abs(bias - c) + in_f64.fixed) + 0x1p-80;
-  doubled.relative = 2 * kUnit32;
-  return doubled;
-}
-
 // True if every number within `error` of `value` rounds to the same f32, the sign of a zero included.
 NORMD_HOST_DEVICE inline bool RoundsToOneF32(double value, double error) {
   const double wide = error * kSecondOrder;

@@ -21,22 +21,13 @@ namespace normd {
 namespace HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR
 
-// y in 24 bits, of which the last is set if anything was cut off: rounding that to a type of fewer bits rounds y once.
-// REQUIRES: |y| is a normal f32, or 0.
-HWY_INLINE hn::Vec<DF> CutToF32(V y) {
-  const auto low = hn::Set(du, uint64_t{0x1FFFFFFF});
-  const auto bits = hn::BitCast(du, y);
-  const auto is_cut = hn::And(hn::Add(hn::And(bits, low), low), hn::Set(du, uint64_t{0x20000000}));
-  return ToF32(hn::BitCast(d, hn::Or(hn::AndNot(low, bits), is_cut)));
-}
-
 // y rounded to T. REQUIRES: true in each lane of AreSure(), or a 0.
 template <typename T>
 HWY_INLINE auto NarrowSure(T tag, V y) {
   if constexpr (std::is_same_v<T, F32>) {
     return ToF32(y);
   } else {
-    return Narrow(tag, df, CutToF32(y));
+    return Narrow(tag, df, ToF32(CutTo24Bits(y)));
   }
 }
 

@@ -107,15 +107,11 @@ HWY_INLINE M IsDoubtful(T /*tag*/, V y, V product, const NearestLanes& lanes) {
   return hn::Or(hn::And(small, hn::Or(hn::Le(from_middle, bound), is_near_zero)), hn::AndNot(small, near));
 }
 
-// y in 24 bits, of which the last is set if anything was cut off: rounding that to T rounds y once. Tiny numbers, of
-// which f32 has fewer bits, are rounded by hand.
+// An f32 of y that rounds to T as y does: its first 24 bits, except for tiny numbers, of which f32 has fewer.
 template <typename T>
 HWY_INLINE V CutToF32(T tag, V y) {
   if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Lt(hn::Abs(y), Set(0x1p-126))))) return RoundTo(tag, y);
-  const auto low = hn::Set(du, uint64_t{0x1FFFFFFF});
-  const auto bits = hn::BitCast(du, y);
-  const auto is_cut = hn::And(hn::Add(hn::And(bits, low), low), hn::Set(du, uint64_t{0x20000000}));
-  return hn::BitCast(d, hn::Or(hn::AndNot(low, bits), is_cut));
+  return CutTo24Bits(y);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -543,6 +543,15 @@ HWY_INLINE V RoundToOdd(V rounded, V error) {
   return hn::IfThenElse(hn::And(inexact, even), stepped, rounded);
 }
 
+// v in 24 bits, of which the last is set if anything was cut off, which is rounding to odd, too: rounding that to a
+// type of fewer bits rounds v once.
+HWY_INLINE V CutTo24Bits(V v) {
+  const auto low = hn::Set(du, uint64_t{0x1FFFFFFF});
+  const auto bits = hn::BitCast(du, v);
+  const auto is_cut = hn::And(hn::Add(hn::And(bits, low), low), hn::Set(du, uint64_t{0x20000000}));
+  return hn::BitCast(d, hn::Or(hn::AndNot(low, bits), is_cut));
+}
+
 // a * b and a + b rounded once to T. REQUIRES: a is a value of T; b is any f64.
 template <typename T>
 HWY_INLINE V MultiplyIn(T tag, V a, V b) {

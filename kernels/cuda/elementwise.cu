@@ -32,15 +32,13 @@ __global__ void __launch_bounds__(kThreads) AddRoundedKernel(Elements x, Element
   });
 }
 
-template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    AddWideKernel(Elements x, Elements r, double scale, int64_t n, double* hi, double* lo, void* h) {
+    AddWideKernel(Elements x, Elements r, double scale, int64_t n, double* hi, double* lo) {
   WaitForLaunchBefore();
   ForElements(n, [&](int64_t i) {
     const DoublePair sum = WideSum(ElementAt(x, i), ElementAt(r, i), scale, lo != nullptr);
     hi[i] = sum.hi;
     if (lo != nullptr) lo[i] = sum.lo;
-    if (h != nullptr) static_cast<typename T::Storage*>(h)[i] = Store(T(), RoundTo(T(), sum.hi));
   });
 }
 
@@ -85,10 +83,8 @@ cudaError_t AddResidualRounded(const DeviceLimits& limits, const Elements& x, co
 }
 
 cudaError_t AddResidualWide(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale, int64_t n,
-                            double* hi, double* lo, void* h, cudaStream_t stream) {
-  return VisitDType(x.dtype, [&]<typename T>() {
-    return Launch(ElementsShape(limits, n), stream, AddWideKernel<T>, x, r, scale, n, hi, lo, h);
-  });
+                            double* hi, double* lo, cudaStream_t stream) {
+  return Launch(ElementsShape(limits, n), stream, AddWideKernel, x, r, scale, n, hi, lo);
 }
 
 cudaError_t Widen(const DeviceLimits& limits, const Elements& x, int64_t n, double* wide, cudaStream_t stream) {

@@ -233,10 +233,9 @@ cudaError_t NormaliseTiles(const DeviceLimits& limits, const GroupWork& work, co
 // h = x + scale * r for n elements, rounded once to x's dtype.
 cudaError_t AddResidualRounded(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale,
                                int64_t n, void* h, cudaStream_t stream);
-// The same kept in f64: hi + lo for f64 x, hi for narrower x, where `lo` is null. `h` is null, or the output hi rounded
-// to x's dtype.
+// The same kept in f64: hi + lo for f64 x, hi for narrower x, where `lo` is null.
 cudaError_t AddResidualWide(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale, int64_t n,
-                            double* hi, double* lo, void* h, cudaStream_t stream);
+                            double* hi, double* lo, cudaStream_t stream);
 
 // wide[i] = x[i] for n elements, as f64, exactly.
 cudaError_t Widen(const DeviceLimits& limits, const Elements& x, int64_t n, double* wide, cudaStream_t stream);

@@ -158,16 +158,14 @@ class JobRun {
     double* lo = nullptr;
     NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements, &hi));
     if (plan_.dtype == DType::kF64) NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements, &lo));
-    void* h = job_.h;
-    if (h != nullptr) {
+    if (job_.h != nullptr) {
       // The wide stream is rounded already, and h is rounded once, under FAST and for LpNorm of any order, too.
       NORMD_CUDA_RETURN_STATUS(
-          AddResidualRounded(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, h, stream_), "residual");
-      h = nullptr;
+          AddResidualRounded(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, job_.h, stream_),
+          "residual");
     }
     NORMD_CUDA_RETURN_STATUS(
-        AddResidualWide(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, hi, lo, h, stream_),
-        "residual");
+        AddResidualWide(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, hi, lo, stream_), "residual");
     x_ = {.dtype = DType::kF64, .data = hi, .lo = lo};
     return absl::OkStatus();
   }
