@@ -2,21 +2,26 @@
 // over the case list and the sweeps; by conditioning; how much of EXACT is wrongly rounded, there and in rows that are
 // hard to round; RMSNorm beside LayerNorm; a batch's statistics beside the whole group's.
 //   accuracy_report [--quick] [--check]
+//   accuracy_report --beside_slow_road=ELEMENTS [--check]
 // --quick: a sixteenth of the cases and a quarter of the sweeps. --check: exit status 1 when a bound does not hold, or
-// a result of EXACT is wrongly rounded.
+// a result of EXACT is wrongly rounded. --beside_slow_road: at least as many elements of every form and dtype, compared
+// with what the slow road decides, instead of all other tables.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "kernels/base/strings.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/methods.h"
+#include "tests/accuracy/beside_slow_road.h"
 #include "tests/accuracy/measure.h"
 #include "tests/accuracy/nearest_share.h"
 #include "tests/accuracy/sweep.h"
@@ -246,6 +251,33 @@ bool PrintBatchStatistics(Backend& backend, int64_t samples) {
   return as_expected;
 }
 
+// Whether nothing differs.
+bool PrintBesideSlowRoad(int64_t elements) {
+  std::printf(
+      "Elements of EXACT that differ from what the slow road decides, which is asked for all that lie 4,096\n"
+      "times (f64: 2^40 times) as far from a middle as a bound reaches, or nearer; and the parts per million\n"
+      "that the kernels left to it. %s.\n\n| form | dtype | different | left |\n|---|---|---|---|\n",
+      std::string(ActiveCpuTargetName()).c_str());
+  bool none = true;
+  for (const Form& form : FormsBesideSlowRoad()) {
+    const Differences d =
+        BesideSlowRoad(form.c, elements,
+                       {.of_slow_road = form.c.dtype == DType::kF64 ? BoundFactors::kWideOfF64 : BoundFactors::kWide});
+    none = none && d.different == 0;
+    std::printf("| %s | %s | %lld of %lld | %.1f |\n", form.title.c_str(), std::string(Name(form.c.dtype)).c_str(),
+                static_cast<long long>(d.different), static_cast<long long>(d.of),
+                1e6 * static_cast<double>(d.undecided) / static_cast<double>(d.of));
+    std::fflush(stdout);  // each takes a while
+  }
+  return none;
+}
+
+bool ReadCount(std::string_view text, int64_t* count) {
+  const char* const end = text.data() + text.size();
+  const auto [read, error] = std::from_chars(text.data(), end, *count);
+  return error == std::errc() && read == end && *count > 0;
+}
+
 int Main(bool quick, bool check) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   Tables tables;
@@ -287,23 +319,28 @@ int Main(bool quick, bool check) {
 }  // namespace normd::accuracy
 
 int main(int argc, char** argv) {
-  constexpr std::string_view kMaxIsa = "--max_isa=";
+  constexpr std::string_view kMaxIsa = "--max_isa=", kBeside = "--beside_slow_road=";
   bool quick = false, check = false;
+  int64_t beside = 0;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--quick") {
       quick = true;
     } else if (argument == "--check") {
       check = true;
+    } else if (argument.starts_with(kBeside) && normd::accuracy::ReadCount(argument.substr(kBeside.size()), &beside)) {
+      continue;
     } else if (argument.starts_with(kMaxIsa)) {
       const absl::Status status = normd::LimitCpuTargets(argument.substr(kMaxIsa.size()));
       if (status.ok()) continue;
       std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
       return 2;
     } else {
-      std::fprintf(stderr, "usage: accuracy_report [--quick] [--check] [--max_isa=ISA]\n");
+      std::fprintf(stderr,
+                   "usage: accuracy_report [--quick] [--check] [--beside_slow_road=ELEMENTS] [--max_isa=ISA]\n");
       return 2;
     }
   }
+  if (beside > 0) return normd::accuracy::PrintBesideSlowRoad(beside) || !check ? 0 : 1;
   return normd::accuracy::Main(quick, check);
 }
