@@ -53,18 +53,27 @@ template <Kind kKind>
 struct Bins {
   V sum, low_sum, squares, middle, low;
 
-  HWY_INLINE void Clear() { sum = low_sum = squares = middle = low = Zero(); }
-  HWY_INLINE void Take(V x, V of_sum, V of_squares, V of_rest) {
-    if constexpr (kKind == Kind::kNear) {
-      sum = hn::Add(sum, x);
+  // `of_squares` is in the bin of squares until End.
+  HWY_INLINE void Begin(V of_squares) {
+    sum = low_sum = middle = low = Zero();
+    squares = kKind == Kind::kPlain ? Zero() : of_squares;
+  }
+  HWY_INLINE void End(V of_squares) {
+    if constexpr (kKind != Kind::kPlain) squares = hn::Sub(squares, of_squares);
+  }
+  HWY_INLINE void Take(V x, V of_sum, V of_rest) {
+    if constexpr (kKind != Kind::kSpread) {
+      sum = AddBesideConversions(sum, x);
     } else {
       const V upper = hn::Sub(hn::Add(x, of_sum), of_sum);
       sum = hn::Add(sum, upper);
       low_sum = hn::Add(low_sum, hn::Sub(x, upper));
     }
-    const V upper = hn::Sub(Fma(x, x, of_squares), of_squares);
-    squares = hn::Add(squares, upper);
-    const V rest = FmaMinus(x, upper);
+    const V next = SquarePlus(x, squares);
+    const V upper = hn::Sub(next, squares);
+    squares = next;
+    if constexpr (kKind == Kind::kPlain) return;
+    const V rest = SquareMinus(x, upper);
     if constexpr (kKind == Kind::kNear) {
       low = hn::Add(low, rest);
     } else {
@@ -82,33 +91,65 @@ struct Bins {
   }
 
  private:
-  // x^2 - y.
-  static HWY_INLINE V FmaMinus(V x, V y) {
+  // x^2 + y and x^2 - y. x^2 has 48 bits: it is exact.
+  static HWY_INLINE V SquarePlus(V x, V y) {
+#if HWY_NATIVE_FMA
+    return hn::MulAdd(x, x, y);
+#else
+    return hn::Add(hn::Mul(x, x), y);
+#endif
+  }
+  static HWY_INLINE V SquareMinus(V x, V y) {
 #if HWY_NATIVE_FMA
     return hn::MulSub(x, x, y);
 #else
-    return hn::Sub(hn::Mul(x, x), y);  // x^2 has 48 bits, and the difference is exact
+    return hn::Sub(hn::Mul(x, x), y);
+#endif
+  }
+  // sum + x on the multipliers, because conversions keep the adders busy.
+  static HWY_INLINE V AddBesideConversions(V sum, V x) {
+#if HWY_TARGET == HWY_AVX3
+    return hn::MulAdd(x, Set(1), sum);
+#else
+    return hn::Add(sum, x);
 #endif
   }
 };
 
 // ---- Rows ----
 
-// Adds the kRowBlock elements at x.
+inline constexpr int64_t kWays = 4;  // an addition takes four cycles
+inline constexpr int64_t kRowStep = kWays * kLanes;
+static_assert(kRowBlock % kRowStep == 0 && kRowStep % BitRange::kWidth == 0);
+
+// n elements at x, a multiple of kRowStep that is at most kRowBlock. `count` are counted, and the others are 0 or were
+// counted before.
+struct RowPart {
+  const float* x;
+  int64_t n, count;
+};
+
+// Adds the elements of a block.
 template <Kind kKind>
-void SumRowBlock(const float* HWY_RESTRICT x, const ExactBins& anchors, uint64_t count, NarrowExactSums* sums) {
+void SumRowBlock(const RowPart& block, const ExactBins& anchors, NarrowExactSums* sums) {
+  const float* HWY_RESTRICT x = block.x;
+  const int64_t n = block.n;
   const V of_sum = Set(anchors.of_sum), of_squares = Set(anchors.of_squares), of_rest = Set(anchors.of_rest);
-  constexpr int64_t kWays = 4;  // an addition takes four cycles
-  static_assert(kRowBlock % (kWays * kLanes) == 0);
   Bins<kKind> bins[kWays];
-  for (auto& way : bins) way.Clear();
-  for (int64_t i = 0; i < kRowBlock; i += kWays * kLanes) {
+  for (auto& way : bins) way.Begin(of_squares);
+  for (int64_t i = 0; i < n; i += kRowStep) {
     for (int64_t way = 0; way < kWays; ++way) {
-      bins[way].Take(LoadAs<double>(F32(), x + i + way * kLanes), of_sum, of_squares, of_rest);
+      bins[way].Take(LoadAs<double>(F32(), x + i + way * kLanes), of_sum, of_rest);
     }
   }
+  for (auto& way : bins) way.End(of_squares);
   for (int64_t way = 1; way < kWays; ++way) bins[0].Add(bins[way]);
   const auto total = [](V v) HWY_ATTR { return hn::GetLane(hn::SumOfLanes(d, v)); };
+  const auto count = static_cast<uint64_t>(block.count);
+  if constexpr (kKind == Kind::kPlain) return sums->AddParts(count, {total(bins[0].sum)}, {total(bins[0].squares)});
+  if constexpr (kKind == Kind::kNear) {
+    return sums->AddParts(count, {total(bins[0].sum)}, {total(bins[0].squares), total(bins[0].low)});
+  }
   sums->AddParts(count, {total(bins[0].sum), total(bins[0].low_sum)},
                  {total(bins[0].squares), total(bins[0].middle), total(bins[0].low)});
 }
@@ -118,40 +159,40 @@ struct Precise {
   int digits, grid;
 };
 
-void AddRowBlock(const float* HWY_RESTRICT x, int64_t count, const Precise& type, NarrowExactSums* sums);
+void AddRowBlock(const RowPart& block, const Precise& type, NarrowExactSums* sums);
 
 // A block of too many exponents for the bins: those of its largest elements first, then the others by themselves, which
 // are counted already. It goes at most seven times deep.
-HWY_NOINLINE void AddApart(const float* HWY_RESTRICT x, int64_t count, float least, const Precise& type,
-                           NarrowExactSums* sums) {
+HWY_NOINLINE void AddApart(const RowPart& block, float least, const Precise& type, NarrowExactSums* sums) {
   HWY_ALIGN float parts[2][kRowBlock];
   const Tag<float> floats;
-  for (int64_t i = 0; i < kRowBlock; i += BitRange::kWidth) {
-    const auto v = hn::LoadU(floats, x + i);
+  for (int64_t i = 0; i < block.n; i += BitRange::kWidth) {
+    const auto v = hn::LoadU(floats, block.x + i);
     const auto is_large = hn::Ge(hn::Abs(v), hn::Set(floats, least));
     hn::Store(hn::IfThenElseZero(is_large, v), floats, parts[0] + i);
     hn::Store(hn::IfThenZeroElse(is_large, v), floats, parts[1] + i);
   }
-  AddRowBlock(parts[0], count, type, sums);
-  AddRowBlock(parts[1], 0, type, sums);
+  AddRowBlock({parts[0], block.n, block.count}, type, sums);
+  AddRowBlock({parts[1], block.n, 0}, type, sums);
 }
 
-// Adds the kRowBlock elements at x; `count` are counted, and the others are 0 or were counted before.
-void AddRowBlock(const float* HWY_RESTRICT x, int64_t count, const Precise& type, NarrowExactSums* sums) {
+void AddRowBlock(const RowPart& block, const Precise& type, NarrowExactSums* sums) {
   BitRange range;
   range.Clear();
-  for (int64_t i = 0; i < kRowBlock; i += BitRange::kWidth) range.Take(hn::LoadU(Tag<float>(), x + i));
+  for (int64_t i = 0; i < block.n; i += BitRange::kWidth) range.Take(hn::LoadU(Tag<float>(), block.x + i));
   const uint32_t largest = hn::GetLane(hn::MaxOfLanes(BitRange::Words(), range.largest));
   const uint32_t least = hn::GetLane(hn::MinOfLanes(BitRange::Words(), range.least));
   const ExactBins bins = ExactBins::Of(largest, least, kLogRowBlock, type.digits, type.grid);
   switch (bins.kind) {
+    case Kind::kPlain:
+      return SumRowBlock<Kind::kPlain>(block, bins, sums);
     case Kind::kNear:
-      return SumRowBlock<Kind::kNear>(x, bins, static_cast<uint64_t>(count), sums);
+      return SumRowBlock<Kind::kNear>(block, bins, sums);
     case Kind::kSpread:
-      return SumRowBlock<Kind::kSpread>(x, bins, static_cast<uint64_t>(count), sums);
+      return SumRowBlock<Kind::kSpread>(block, bins, sums);
     case Kind::kSingle:
-      if (!ExactBins::IsFinite(largest)) return sums->AddAll(x, count);
-      AddApart(x, count, ExactBins::LeastOfSpread(largest, kLogRowBlock), type, sums);
+      if (!ExactBins::IsFinite(largest)) return sums->AddAll(block.x, block.count);
+      AddApart(block, ExactBins::LeastOfSpread(largest, kLogRowBlock), type, sums);
   }
 }
 
@@ -186,8 +227,9 @@ class RowBuffer {
   }
   void Flush() {
     if (size_ == 0) return;
-    std::fill(elements_ + size_, elements_ + kRowBlock, 0.0f);
-    AddRowBlock(elements_, size_, type_, sums_);
+    const int64_t n = hwy::RoundUpTo(static_cast<size_t>(size_), kRowStep);
+    std::fill(elements_ + size_, elements_ + n, 0.0f);
+    AddRowBlock({elements_, n, size_}, type_, sums_);
     size_ = 0;
   }
   bool empty() const { return size_ == 0; }
@@ -211,7 +253,7 @@ void AddRow(T tag, const RowToSum& row, NarrowExactSums* sums) {
     for (int64_t i = 0; i < row.n;) {
       if constexpr (std::is_same_v<T, F32>) {
         if (mask == nullptr && buffer.empty() && row.n - i >= kRowBlock) {
-          AddRowBlock(x + i, kRowBlock, type, sums);
+          AddRowBlock({x + i, kRowBlock, kRowBlock}, type, sums);
           i += kRowBlock;
           continue;
         }
@@ -280,26 +322,27 @@ struct SweepBins {
 // Adds the columns whose bins are of kKind.
 template <Kind kKind, typename T>
 HWY_INLINE void SumSweep(const SweepOf<T>& sweep, const SweepBins& anchors, NarrowExactSums* sums) {
-  constexpr int64_t kVectors = kKind == Kind::kNear ? kSweepVectors : 1;
+  constexpr int64_t kVectors = kKind == Kind::kSpread ? 1 : kSweepVectors;
   for (int64_t at = 0; at < sweep.columns; at += kVectors * kLanes) {
     const Kind* kinds = anchors.kind + at;
     if (std::find(kinds, kinds + kVectors * kLanes, kKind) == kinds + kVectors * kLanes) continue;
     Bins<kKind> bins[kVectors];
     V of_sum[kVectors], of_squares[kVectors], of_rest[kVectors];
     for (int64_t k = 0; k < kVectors; ++k) {
-      bins[k].Clear();
       of_sum[k] = hn::Load(d, anchors.of_sum + at + k * kLanes);
       of_squares[k] = hn::Load(d, anchors.of_squares + at + k * kLanes);
+      bins[k].Begin(of_squares[k]);
       of_rest[k] = hn::Load(d, anchors.of_rest + at + k * kLanes);
     }
     for (int64_t p = 0; p < sweep.positions; ++p) {
-      if (kKind == Kind::kNear) sweep.FetchNext(p);
+      if (kKind != Kind::kSpread) sweep.FetchNext(p);
       for (int64_t k = 0; k < kVectors; ++k) {
-        bins[k].Take(sweep.template Load<double>(p, at + k * kLanes), of_sum[k], of_squares[k], of_rest[k]);
+        bins[k].Take(sweep.template Load<double>(p, at + k * kLanes), of_sum[k], of_rest[k]);
       }
     }
     HWY_ALIGN double lanes[5][kVectors * kLanes];
     for (int64_t k = 0; k < kVectors; ++k) {
+      bins[k].End(of_squares[k]);
       const V parts[5] = {bins[k].sum, bins[k].low_sum, bins[k].squares, bins[k].middle, bins[k].low};
       for (int64_t i = 0; i < 5; ++i) hn::Store(parts[i], d, lanes[i] + k * kLanes);
     }
@@ -316,7 +359,7 @@ void AddSweep(const SweepOf<T>& sweep, NarrowExactSums* sums) {
   SweepRange range;
   Measure(sweep, &range);
   SweepBins bins;
-  bool has[3] = {};
+  bool has[4] = {};
   for (int64_t c = 0; c < kSweep; ++c) {
     const ExactBins of = ExactBins::Of(range.largest[c], range.least[c], kLogColumnBlock, DigitsOf(T()), GridOf(T()));
     bins.of_sum[c] = of.of_sum;
@@ -325,9 +368,14 @@ void AddSweep(const SweepOf<T>& sweep, NarrowExactSums* sums) {
     bins.kind[c] = of.kind;
     has[static_cast<size_t>(of.kind)] |= c < sweep.columns;
   }
-  if (has[0]) SumSweep<Kind::kNear>(sweep, bins, sums);
-  if (has[1]) SumSweep<Kind::kSpread>(sweep, bins, sums);
-  if (!has[2]) return;
+  if (has[static_cast<size_t>(Kind::kNear)]) {
+    std::replace(bins.kind, bins.kind + kSweep, Kind::kPlain, Kind::kNear);  // rather than read all of them twice
+    SumSweep<Kind::kNear>(sweep, bins, sums);
+  } else if (has[static_cast<size_t>(Kind::kPlain)]) {
+    SumSweep<Kind::kPlain>(sweep, bins, sums);
+  }
+  if (has[static_cast<size_t>(Kind::kSpread)]) SumSweep<Kind::kSpread>(sweep, bins, sums);
+  if (!has[static_cast<size_t>(Kind::kSingle)]) return;
   for (int64_t c = 0; c < sweep.columns; ++c) {
     if (bins.kind[c] != Kind::kSingle) continue;
     RowBuffer buffer({DigitsOf(T()), GridOf(T())}, sums + c);

@@ -18,13 +18,15 @@ inline constexpr int kLogRowBlock = 10, kLogColumnBlock = 9;
 inline constexpr int64_t kRowBlock = int64_t{1} << kLogRowBlock, kColumnPositions = int64_t{1} << kLogColumnBlock;
 
 // The bins of a block of 2^log_terms elements under 2^top. Adding an anchor of 1.5 * 2^(grid + 52) and subtracting it
-// again rounds to multiples of 2^grid, and sums of these are exact up to 2^(grid + 53).
+// again rounds to multiples of 2^grid, and sums of these are exact up to 2^(grid + 53). The bin of squares has its
+// anchor in it from the start: a sum of squares, which is not negative, stays between 2^(grid + 52) and twice that, and
+// so adding one rounds it to the grid.
 struct ExactBins {
-  enum class Kind : uint8_t { kNear, kSpread, kSingle };
+  enum class Kind : uint8_t { kPlain, kNear, kSpread, kSingle };  // kPlain: sums in f64 are exact
 
   Kind kind = Kind::kNear;
-  double of_squares = 0;           // anchors
-  double of_sum = 0, of_rest = 0;  // kSpread alone
+  double of_squares = 0;           // what the bin of squares begins at
+  double of_sum = 0, of_rest = 0;  // anchors; kSpread alone
 
   // The largest |x| and the least that is not 0, less 1, as bits of f32; the least is ~0 if all are 0.
   static ExactBins Of(uint32_t largest, uint32_t least_less_1, int log_terms, int digits, int grid) {
@@ -40,8 +42,12 @@ struct ExactBins {
     // Near. x: sums under 2^(top + log_terms) are exact if that is at most 2^(unit + 53). x^2: the grid of the first
     // bin is as fine as its sums allow; the rests, at most half of the grid, are multiples of 2^(2 unit), and the same
     // condition makes their sums exact.
-    const int squares = 2 * top + log_terms - 53;
-    bins.of_squares = Anchor(squares);
+    const int squares = 2 * top + log_terms - 52;
+    bins.of_squares = PowerOfTwo(squares + 52);
+    if (2 * unit >= squares - 1) {
+      bins.kind = Kind::kPlain;  // and kNear serves, too
+      return bins;
+    }
     if (unit >= top + log_terms - 53) return bins;
     // Spread. The same once more for the rests.
     const int rest = squares - 1 + log_terms - 53;
@@ -56,10 +62,11 @@ struct ExactBins {
   static float LeastOfSpread(uint32_t largest, int log_terms) {
     constexpr int kDigits = 24;
     const int top = static_cast<int>(largest >> 23) - 126;
-    const int twice_unit = 2 * top + 3 * log_terms - 161;  // as in Of, where the squares are the narrower condition
+    const int twice_unit = 2 * top + 3 * log_terms - 160;  // as in Of, where the squares are the narrower condition
     return std::ldexp(1.0f, (twice_unit + 1) / 2 + kDigits - 1);
   }
-  static double Anchor(int grid) { return 1.5 * std::bit_cast<double>(static_cast<uint64_t>(grid + 52 + 1023) << 52); }
+  static double PowerOfTwo(int exponent) { return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52); }
+  static double Anchor(int grid) { return 1.5 * PowerOfTwo(grid + 52); }
 };
 
 // The same for a block of kRowBlock elements of f64. A square is hi + lo, and both go through three grids.

@@ -1,7 +1,6 @@
 #include "kernels/cpu/nearest_power_terms.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <mutex>
 #include <optional>
@@ -9,6 +8,7 @@
 #include "kernels/cpu/nearest_power.h"
 #include "kernels/cpu/nearest_power_group.h"
 #include "kernels/exact_sums/fixed_point.h"
+#include "kernels/exact_sums/pair_of_sum.h"
 #include "kernels/slow_road/quotient.h"
 #include "kernels/summation_order.h"
 
@@ -17,7 +17,6 @@ namespace {
 
 // Of terms in [0, 2^62].
 using SumOfTerms = FixedPoint<-1088, 20>;
-constexpr int kTopWord = 19;
 
 // The sums of the terms of the channels of a tile, which tasks add to. Thread-safe.
 class ChannelSums {
@@ -55,7 +54,7 @@ class ChannelSums {
   ChannelDivisor Finish(int64_t channel, int64_t counted) const {
     const SumOfTerms& sum = sums_[static_cast<size_t>(channel)];
     if (have_nan_[static_cast<size_t>(channel)]) return {};
-    const DoublePair pair = PairOf(sum);
+    const DoublePair pair = PairOfSum(sum);
     const DoublePair mean = Divide(pair, static_cast<double>(counted));
     if (RoundsToHigh(pair) && RoundsToHigh(mean)) return {mean.hi, pair.hi};
     const slow_road::Dyadic total = sum.Value();
@@ -65,20 +64,6 @@ class ChannelSums {
   }
 
  private:
-  // The three highest words of a sum, which is not negative. A pair leaves 2^-104 of it, or less than 2^-800.
-  static DoublePair PairOf(const SumOfTerms& sum) {
-    int top = kTopWord;
-    while (top > 2 && sum.words()[static_cast<size_t>(top)] == 0) --top;
-    DoublePair pair;
-    for (int i = 0; i < 3; ++i) {
-      const uint64_t word = sum.words()[static_cast<size_t>(top - i)];
-      const double scale = std::bit_cast<double>(static_cast<uint64_t>(1023 + 64 * (2 - i)) << 52);
-      pair = normd::Add(pair, {static_cast<double>(word >> 32 << 32) * scale, 0});
-      pair = normd::Add(pair, {static_cast<double>(word & 0xFFFFFFFF) * scale, 0});
-    }
-    const double lowest = std::ldexp(1.0, 64 * (top - 2) + SumOfTerms::kLowestBit);
-    return {pair.hi * lowest, pair.lo * lowest};
-  }
   // True if every number within 2^-100 of a pair rounds to its high part: see PowerBound::slack().
   static bool RoundsToHigh(DoublePair pair) {
     return pair.hi >= 0x1p-700 && std::fma(pair.lo, 1 + 0x1p-40, pair.hi) == pair.hi;

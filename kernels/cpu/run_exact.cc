@@ -101,8 +101,9 @@ struct SharedBlock {
   }
 };
 
-Moment NearestOf(Statistic statistic, const ExactTotals& totals) {
-  return statistic == Statistic::kMeanVariance ? NearestMoment(totals) : NearestMomentAboutZero(totals);
+template <typename Sums>
+Moment NearestOf(Statistic statistic, const Sums& sums) {
+  return statistic == Statistic::kMeanVariance ? NearestMoment(sums) : NearestMomentAboutZero(sums.Totals());
 }
 
 // Writes the sums of a block, where `all` are those of all groups, and their moments.
@@ -115,7 +116,7 @@ void StoreBlock(const Run& run, const GroupBlock& block, std::vector<Sums>& sums
       AddWithoutNan(run, channel, &sums[i]);
     }
     const int64_t group = block.k0 * run.plan.keep1 + channel;
-    run.job.moments[group] = NearestOf(run.plan.statistic, sums[i].Totals());
+    run.job.moments[group] = NearestOf(run.plan.statistic, sums[i]);
     all[group] = sums[i];
   }
 }

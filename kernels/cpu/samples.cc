@@ -145,7 +145,7 @@ template <typename Sums>
 Moment MomentOfSums(const Run& run, int64_t channel) {
   Sums sums;
   AddKept(run, channel, &sums);
-  return NearestMoment(sums.Totals());
+  return NearestMoment(sums);
 }
 
 // The same for samples that are x + scale * r, not rounded, of which no sums are kept.

@@ -71,7 +71,11 @@ ExactTotals GroupSums::Totals(size_t group) const {
 Moments GroupSums::NearestMoments() const {
   Moments moments;
   moments.reserve(size());
-  for (size_t i = 0; i < size(); ++i) moments.push_back(NearestMoment(Totals(i)));
+  std::visit(
+      [&](const auto& groups) {
+        for (const auto& sums : groups) moments.push_back(NearestMoment(sums));
+      },
+      groups_);
   return moments;
 }
 

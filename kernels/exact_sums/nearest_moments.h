@@ -19,8 +19,11 @@ slow_road::Dyadic ScaledVariance(const ExactTotals& totals);
 //
 //   NarrowExactSums sums;
 //   for (float x : {1.0f, 3.0f}) sums.Add(x);
-//   NearestMoment(sums.Totals());  // {count 2, mean 2, m2 2}
+//   NearestMoment(sums);  // {count 2, mean 2, m2 2}
 Moment NearestMoment(const ExactTotals& totals);
+// The same, in a quarter of the time where pairs of f64 decide both roundings.
+Moment NearestMoment(const NarrowExactSums& sums);
+Moment NearestMoment(const WideExactSums& sums);
 
 // The same for statistics about 0: the mean is 0, and m2 is the f64 nearest to the sum of squares; NaN or an infinity
 // where such elements are.

@@ -192,9 +192,9 @@ TEST(ExactSumsKernelsTest, TheRangesOfExponentsAreNotTooWide) {
   Random random(TestSeed() + 5);
   for (int gap = 10; gap < 75; ++gap) {
     for (const int64_t terms : {512, 1024}) {
-      const double grid = 0x1p-51 * static_cast<double>(terms);  // of the first bin
+      const double grid = 0x1p-50 * static_cast<double>(terms);  // of the first bin
       // Far below the largest element, which comes by itself, squares leave a rest beside the second grid, too.
-      const double second = 0x1p-107 * static_cast<double>(terms * terms) * 4 * 0x1p+46;
+      const double second = 0x1p-107 * static_cast<double>(terms * terms) * 8 * 0x1p+46;
       const double tops[] = {2 - 0x1p-23, WithLargeRest(random, grid, 1), WithLargeRest(random, grid, -1),
                              0x1p-23 * WithLargeRest(random, second, 1), 0x1p-23 * WithLargeRest(random, second, -1)};
       for (const double top : tops) {
@@ -210,6 +210,30 @@ TEST(ExactSumsKernelsTest, TheRangesOfExponentsAreNotTooWide) {
           cpu::AddExactly({.data = bytes.data(), .positions = terms, .columns = 1, .stride = 1}, &column);
           EXPECT_EQ(row, want) << target << ", 2^" << -gap << ' ' << top;
           EXPECT_EQ(column, want) << target << ", 2^" << -gap << ' ' << top;
+        });
+      }
+    }
+  }
+}
+
+// The same of 16-bit types, whose squares f64 holds without bins if their exponents are near one another.
+TEST(ExactSumsKernelsTest, TheRangesOfExponentsOf16BitsAreNotTooWide) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    const double ulp = dtype == DType::kF16 ? 0x1p-10 : 0x1p-7;
+    for (int gap = 0; gap < 40; ++gap) {
+      for (const int64_t terms : {512, 1024}) {
+        Values values(static_cast<size_t>(terms), 2 - ulp);
+        values[7] = std::ldexp(1 + ulp, dtype == DType::kF16 ? -std::min(gap, 14) : -gap);
+        const std::string bytes = Pack(dtype, values);
+        NarrowExactSums want;
+        for (const double x : values) want.Add(x);
+        OnEveryTarget([&](const std::string& target) {
+          NarrowExactSums row, column;
+          cpu::AddExactly({.dtype = dtype, .data = bytes.data(), .n = terms}, &row);
+          cpu::AddExactly({.dtype = dtype, .data = bytes.data(), .positions = terms, .columns = 1, .stride = 1},
+                          &column);
+          EXPECT_EQ(row, want) << target << ", 2^" << -gap;
+          EXPECT_EQ(column, want) << target << ", 2^" << -gap;
         });
       }
     }

@@ -14,6 +14,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/exact_sums/bytes.h"
 #include "kernels/exact_sums/nearest_moments.h"
+#include "kernels/exact_sums/pair_of_sum.h"
 #include "tests/support/constants.h"
 #include "tests/support/exact_totals.h"
 #include "tests/support/random.h"
@@ -273,6 +274,57 @@ TEST(ExactSumsBytesTest, SayWhatIsWrong) {
   EXPECT_EQ(Refusal(With(one, kSquares + 40, 7)),
             "exact.channels[0].squares is less than sum^2 / count; it must be at least that, because no variance is "
             "negative");
+}
+
+// ---- Moments by pairs ----
+
+TEST(ExactSumsTest, APairOfASumLeavesLittleOfIt) {
+  Random random(TestSeed() + 9);
+  for (int round = 0; round < 2000; ++round) {
+    FixedPoint<-320, 10> sum;
+    const auto terms = random.Below(5);  // none: a sum of 0
+    for (int64_t i = 0; i < terms; ++i) sum.Add(std::ldexp(random.Normal(), static_cast<int>(random.Below(400)) - 200));
+    const DoublePair pair = PairOfSum(sum);
+    FixedPoint<-320, 10> rest = sum;
+    rest.Add(-pair.hi);
+    EXPECT_LE(std::abs(pair.lo), std::abs(pair.hi) * 0x1p-53);
+    rest.Add(-pair.lo);
+    EXPECT_LE(std::abs(PairOfSum(rest).hi), std::abs(pair.hi) * 0x1p-105);
+  }
+}
+
+// Moments that pairs decide, and those that they leave to integers: at the middles between two values, and 0.
+template <typename Range>
+void ExpectMomentOfTotals(const std::vector<double>& elements) {
+  const ExactSums<Range> sums = SumsOf<Range>(elements);
+  const Moment got = NearestMoment(sums), want = NearestMoment(sums.Totals());
+  EXPECT_EQ(got.count, want.count);
+  EXPECT_TRUE(std::bit_cast<uint64_t>(got.mean) == std::bit_cast<uint64_t>(want.mean)) << got.mean << want.mean;
+  EXPECT_TRUE(std::bit_cast<uint64_t>(got.m2) == std::bit_cast<uint64_t>(want.m2)) << got.m2 << want.m2;
+}
+
+TEST(ExactSumsTest, MomentsByPairsAreThoseOfIntegers) {
+  Random random(TestSeed() + 10);
+  for (int round = 0; round < 500; ++round) {
+    const double mean = std::ldexp(random.Normal(), static_cast<int>(random.Below(40)) - 20);
+    std::vector<double> elements, integers;
+    for (int64_t i = random.Below(40); i >= 0; --i) {
+      elements.push_back(static_cast<float>(mean + random.Normal()));
+      integers.push_back(static_cast<double>(random.Below(5)));
+    }
+    ExpectMomentOfTotals<NarrowRange>(elements);
+    ExpectMomentOfTotals<WideRange>(elements);
+    ExpectMomentOfTotals<NarrowRange>(integers);
+  }
+  ExpectMomentOfTotals<NarrowRange>({});
+  ExpectMomentOfTotals<NarrowRange>({0.1f, 0.1f});          // m2 is 0
+  ExpectMomentOfTotals<NarrowRange>({1, -1});               // the mean is 0
+  ExpectMomentOfTotals<NarrowRange>({1, 1, 0x1p-52, 0});    // sum 2 + 2^-52, a middle of the mean's
+  ExpectMomentOfTotals<NarrowRange>({1, 1, 0x1.8p-51, 0});  // and the other way
+  ExpectMomentOfTotals<NarrowRange>({kInf, 1});
+  ExpectMomentOfTotals<NarrowRange>({0x1p-149, 0x1p-148});
+  ExpectMomentOfTotals<WideRange>({0x1p-1074, 0x1p-1070});    // squares that no f64 holds
+  ExpectMomentOfTotals<WideRange>({0x1p+1023, 0x1.8p+1023});  // and sums
 }
 
 }  // namespace
