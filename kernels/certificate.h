@@ -185,6 +185,16 @@ NORMD_HOST_DEVICE inline NormalisedBound BoundOfGiven(const FinishedStatistics& 
   return bound;
 }
 
+// Of the mean and M2 of a group that are exact but for one rounding each: the mean's, and beside BoundOfGiven half of
+// M2's and of the division by n. Where M2 is 0 all elements are equal to the mean.
+NORMD_HOST_DEVICE inline NormalisedBound BoundOfMoments(double mean, double m2, double inverse) {
+  NormalisedBound bound;
+  if (!InverseIsInRange(inverse)) return bound;
+  bound.beta = m2 == 0 ? 0 : std::abs(mean) * inverse * kUnit * kSecondOrder;
+  bound.kappa = kKappaOfGiven + kUnit * kSecondOrder;
+  return bound;
+}
+
 // What rounding y itself adds to the bound of an element, as a part of |y| and doubled, too. ApplyNearest adds it: it
 // is less than the part of |b| in ElementBound, and 0 where y is 0, so that a group of zeros is decided at once.
 inline constexpr double kRoundingOfY = 2 * kSecondOrder * kUnit;

@@ -89,28 +89,67 @@ void NearestChannels::Apply(GroupRange channels, int64_t sample, int64_t samples
       false);
 }
 
+namespace {
+
+// Sets shift and inverse.
+void FillCentres(const DivisorRule& rule, const GivenNumbers& numbers, KnownChannels* channels) {
+  std::optional<GivenGroups> given = PrepareGiven(rule, numbers, Precision::kExact);
+  if (given.has_value()) {
+    channels->shift = std::move(given->shift);
+    channels->inverse = std::move(given->inverse);
+    return;
+  }
+  for (int64_t c = 0; c < numbers.n; ++c) {  // few channels
+    const GroupStatistics statistics =
+        GivenStatistics(rule, numbers.mean + c, numbers.variance[c], false, Precision::kExact).statistics;
+    channels->shift.push_back(statistics.shift);
+    channels->inverse.push_back(statistics.inverse.hi);
+  }
+}
+
+KnownChannels ChannelsOfGiven(const Run& run) {
+  const int64_t n = run.plan.keep1;
+  const double* const variance = run.job.given_variance;
+  KnownChannels channels;
+  channels.mean.assign(run.job.given_mean, run.job.given_mean + n);
+  FillCentres(run.rule, {run.job.given_mean, variance, n}, &channels);
+  for (int64_t c = 0; c < n; ++c) {
+    const bool in_range = InverseIsInRange(channels.inverse[static_cast<size_t>(c)]);
+    const double kappa = in_range ? kKappaOfGiven : NormalisedBound().kappa;
+    channels.kappa.push_back(std::isinf(variance[c]) ? 0 : kappa);  // y is b
+  }
+  return channels;
+}
+
+}  // namespace
+
+std::optional<KnownChannels> ChannelsOfMoments(const DivisorRule& rule, absl::Span<const Moment> moments) {
+  KnownChannels channels;
+  std::vector<double> variance;
+  for (const Moment& moment : moments) {
+    if (!std::isfinite(moment.mean) || !std::isfinite(moment.m2)) return std::nullopt;
+    channels.mean.push_back(moment.mean);
+    variance.push_back(moment.m2 / moment.count);
+  }
+  FillCentres(rule, {channels.mean.data(), variance.data(), static_cast<int64_t>(moments.size())}, &channels);
+  for (size_t c = 0; c < moments.size(); ++c) {
+    if (!InverseIsInRange(channels.inverse[c])) return std::nullopt;
+    const NormalisedBound bound = BoundOfMoments(moments[c].mean, moments[c].m2, channels.inverse[c]);
+    channels.beta.push_back(bound.beta);
+    channels.kappa.push_back(bound.kappa);
+  }
+  return channels;
+}
+
 void RunGivenNearest(const Run& run) {
   const NormPlan& plan = run.plan;
-  const auto n = static_cast<size_t>(plan.keep1);
-  std::optional<GivenGroups> given =
-      PrepareGiven(run.rule, {run.job.given_mean, run.job.given_variance, plan.keep1}, Precision::kExact);
-  if (!given.has_value()) {  // few channels
-    given = GivenGroups{.shift = std::vector<double>(n), .delta = {}, .inverse = std::vector<double>(n)};
-    for (size_t c = 0; c < n; ++c) {
-      const GroupStatistics statistics = run.Given(static_cast<int64_t>(c)).statistics;
-      given->shift[c] = statistics.shift;
-      given->inverse[c] = statistics.inverse.hi;
-    }
-  }
-  std::vector<double> kappa(n);
-  for (size_t c = 0; c < n; ++c) {
-    kappa[c] = InverseIsInRange(given->inverse[c]) ? kKappaOfGiven : NormalisedBound().kappa;
-    if (std::isinf(run.job.given_variance[c])) kappa[c] = 0;  // y is b
-  }
-  const NearestChannels elements(run, {.mean = run.job.given_mean,
-                                       .shift = given->shift.data(),
-                                       .inverse = given->inverse.data(),
-                                       .kappa = kappa.data(),
+  const KnownChannels given = run.known == nullptr ? ChannelsOfGiven(run) : KnownChannels();
+  const KnownChannels& channels = run.known == nullptr ? given : *run.known;
+  const NearestChannels elements(run, {.mean = channels.mean.data(),
+                                       .shift = channels.shift.data(),
+                                       .inverse = channels.inverse.data(),
+                                       .beta = channels.beta.empty() ? nullptr : channels.beta.data(),
+                                       .kappa = channels.kappa.data(),
                                        .count = plan.keep1});
   run.pool.ParallelFor(plan.keep0 * plan.reduce0 * plan.keep1, run.Grain(plan.reduce1),
                        [&](int64_t begin, int64_t end) {

@@ -6,7 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include <optional>
+#include <vector>
 #include "absl/functional/function_ref.h"
+
+#include "absl/types/span.h"
 #include "kernels/cpu/folded_columns.h"
 #include "kernels/cpu/nearest_group.h"
 #include "kernels/cpu/run.h"
@@ -45,7 +49,15 @@ class NearestChannels {
   QuickSpan span_;
 };
 
-// RunGivenChannels to the nearest value.
+// Statistics and bounds of all channels, which are known before the apply pass begins.
+struct KnownChannels {
+  std::vector<double> mean, shift, inverse, beta, kappa;
+};
+// Of moments that are rounded once: the statistics of a run that RunWithExactMoments has summed. Absent where one is
+// not finite, or 1 / D is out of range.
+std::optional<KnownChannels> ChannelsOfMoments(const DivisorRule& rule, absl::Span<const Moment> moments);
+
+// RunGivenChannels to the nearest value: of given statistics, or of run.known.
 void RunGivenNearest(const Run& run);
 
 // Elements [begin, end) of the segments [r0, r0_end) of the group (k0, k1): whole channels, or a part of one.

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/column_tile.h"
 #include "kernels/cpu/folded_columns.h"
+#include "kernels/cpu/nearest_channels.h"
 #include "kernels/cpu/pair_tree.h"
 #include "kernels/summation_order.h"
 
@@ -43,8 +44,21 @@ void ColumnTile::TakeBounds(int64_t begin, int64_t count, const ChannelStatistic
 }
 
 bool ColumnTile::TakeGivenToNearest() {
-  if (!plan_.given_statistics || !IsCentred() || plan_.reduce1 != 1 || !by_factors_ || run_.StoresGroups())
-    return false;
+  const bool is_known = plan_.given_statistics || run_.known != nullptr;
+  if (!is_known || !IsCentred() || plan_.reduce1 != 1 || !by_factors_ || run_.StoresGroups()) return false;
+  std::fill_n(delta_hi_.get(), groups_, 0.0);
+  if (run_.known != nullptr) {
+    const KnownChannels& known = *run_.known;
+    const auto copy = [this](const std::vector<double>& from, auto to) {
+      std::copy_n(from.begin() + first_k1_, groups_, to);
+    };
+    copy(known.mean, nearest_->mean.begin());
+    copy(known.beta, nearest_->beta.begin());
+    copy(known.kappa, nearest_->kappa.begin());
+    copy(known.shift, shift_.begin());
+    copy(known.inverse, inverse_hi_.get());
+    return true;
+  }
   const GivenNumbers numbers = {run_.job.given_mean + first_k1_, run_.job.given_variance + first_k1_, groups_};
   std::optional<GivenGroups> given = PrepareGiven(run_.rule, numbers, Precision::kExact);
   if (!given.has_value()) return false;
@@ -53,7 +67,6 @@ bool ColumnTile::TakeGivenToNearest() {
     if (!std::isfinite(given->shift[i]) || !InverseIsInRange(given->inverse[i])) return false;
   }
   std::copy_n(given->inverse.begin(), groups_, inverse_hi_.get());
-  std::fill_n(delta_hi_.get(), groups_, 0.0);
   std::fill(nearest_->kappa.begin(), nearest_->kappa.end(), kKappaOfGiven);
   std::copy_n(numbers.mean, groups_, nearest_->mean.begin());
   shift_ = std::move(given->shift);

@@ -21,6 +21,8 @@
 
 namespace normd::cpu {
 
+struct KnownChannels;  // nearest_channels.h
+
 // The state of one job. The constant part (plan, job, pool) comes from the caller of RunJob. RunJob fills the rest in
 // this order, before the walker starts: x and y from the job; x from x_buffer, from h, from the f64 copy or from the
 // permuted copy, where the job needs one of these; parameters, rule and counts from plan and job. RunScatteredRows
@@ -50,6 +52,8 @@ struct Run {
   double largest_weight = 1, largest_bias = 0;
   bool to_nearest = false;  // GivesNearest(job), or a job or group that FAST leaves: see beyond_fast.h
   NearestOptions nearest{};
+  // Null, or the statistics of all channels: of a job without other outputs than y whose moments were summed first.
+  const KnownChannels* known = nullptr;
   bool stream = false;    // y is too large for the caches and is written past them
   bool prefetch = false;  // x is too large for the caches of one core and is fetched ahead
 
@@ -136,8 +140,8 @@ bool TakesChannels(const Run& run);
 // Runs the groups [begin, end), applying those of a block in the order of memory; `one` runs a group by itself that is
 // not settled (see ChannelStatistics). REQUIRES: TakesChannels(run).
 void RunChannels(const Run& run, int64_t begin, int64_t end, absl::FunctionRef<void(int64_t)> one);
-// True if the groups are channels whose statistics are given and whose elements RunGivenChannels applies in the order
-// of memory.
+// True if the groups are channels whose statistics are given or known and whose elements RunGivenChannels applies in
+// the order of memory.
 bool TakesGivenChannels(const Run& run);
 // Applies given statistics to all channels, from the first byte to the last. REQUIRES: TakesGivenChannels(run).
 void RunGivenChannels(const Run& run);
@@ -171,8 +175,10 @@ void RunWithExactMoments(const Job& job, WorkerPool& pool, int64_t grain_element
 bool AcceptsScattered(const NormPlan& plan);
 
 // Runs one job to its end: prepares residual, permutation and parameters, then walks the plan's pattern. Large work
-// uses `pool`. `grain_elements` is the size of a task; of `options`, stream_bytes and nearest are used.
-void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options);
+// uses `pool`. `grain_elements` is the size of a task; of `options`, stream_bytes and nearest are used. `known`: see
+// Run.
+void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options,
+            const KnownChannels* known = nullptr);
 
 }  // namespace normd::cpu
 

@@ -197,9 +197,10 @@ void RunChannels(const Run& run, int64_t begin, int64_t end, absl::FunctionRef<v
 
 bool TakesGivenChannels(const Run& run) {
   const NormPlan& plan = run.plan;
-  const bool is_ready = run.to_nearest ? plan.given_statistics && !run.wide() && !run.StoresGroups() &&
-                                             std::isfinite(run.nearest.bound_factor)
-                                       : run.given.has_value() && !run.stream;
+  const bool is_known = plan.given_statistics || run.known != nullptr;
+  const bool is_ready = run.to_nearest
+                            ? is_known && !run.wide() && !run.StoresGroups() && std::isfinite(run.nearest.bound_factor)
+                            : run.given.has_value() && !run.stream;
   return is_ready && run.y != nullptr && plan.statistic == Statistic::kMeanVariance &&
          plan.cast_order == CastOrder::kAffineThenCast && plan.affine_index == AffineIndex::kChannel &&
          plan.channels_per_keep1 == 1 && !run.SplitsTasks(plan.keep0 * plan.reduce0 * plan.keep1, plan.reduce1);

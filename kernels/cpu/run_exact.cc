@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/exact_sums.h"
+#include "kernels/cpu/nearest_channels.h"
 #include "kernels/cpu/run.h"
 #include "kernels/exact_sums/group_sums.h"
 #include "kernels/exact_sums/nearest_moments.h"
@@ -142,6 +144,16 @@ void SumAll(const Run& run, Sums* all) {
   });
 }
 
+// Whether the elements of a job may be applied with moments that are known. The walkers that take them leave other jobs
+// to the usual way, too, but these are not worth the divisors of the channels.
+bool TakesKnownChannels(const Job& job) {
+  const NormPlan& plan = *job.plan;
+  return plan.statistic == Statistic::kMeanVariance && plan.keep0 == 1 && plan.dtype != DType::kF64 &&
+         plan.permutation.empty() && plan.cast_order == CastOrder::kAffineThenCast && !plan.skips_nan &&
+         job.y != nullptr && job.mean == nullptr && job.inverse_std == nullptr && job.mask == nullptr &&
+         !job.residual.present();
+}
+
 }  // namespace
 
 void SumExactly(const Run& run) {
@@ -165,6 +177,7 @@ bool SumsMomentsExactly(const Job& job) {
 }
 
 void RunWithExactMoments(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options) {
+  const NormPlan& plan = *job.plan;
   GroupSums sums;
   Job moments = job;  // before y, which may be x
   moments.y = moments.h = moments.mean = moments.inverse_std = nullptr;
@@ -178,9 +191,13 @@ void RunWithExactMoments(const Job& job, WorkerPool& pool, int64_t grain_element
     rest.x_buffer = nullptr;
     rest.x_segments = {};
   }
-  if (rest.y != nullptr || rest.mean != nullptr || rest.inverse_std != nullptr) {
-    RunJob(rest, pool, grain_elements, options);
+  if (rest.y == nullptr && rest.mean == nullptr && rest.inverse_std == nullptr) return;
+  std::optional<KnownChannels> known;
+  if (TakesKnownChannels(rest)) {
+    known = ChannelsOfMoments({plan.eps, plan.eps_mode, plan.zero_norm_gives_zero, plan.p},
+                              {job.moments, static_cast<size_t>(plan.StatisticsGroups())});
   }
+  RunJob(rest, pool, grain_elements, options, known.has_value() ? &*known : nullptr);
 }
 
 }  // namespace normd::cpu

@@ -296,7 +296,8 @@ int64_t Run::Grain(int64_t elements_per_item) const {
   return std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, elements_per_item));
 }
 
-void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options) {
+void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options,
+            const KnownChannels* known) {
   if (SumsMomentsExactly(job)) return RunWithExactMoments(job, pool, grain_elements, options);
   const bool has_signs_alone = HasSignsAlone(job);
   if (has_signs_alone && job.mask == nullptr) {
@@ -332,6 +333,7 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
   run.counted = positions.counted;
   run.first_counted = positions.first;
   run.nearest = options.nearest;
+  run.known = known;
   if (has_signs_alone) run.nearest.bound_factor = std::numeric_limits<double>::infinity();  // masked elements
   run.to_nearest = GivesNearest(job) || IsJobBeyondFast(run);
   if (job.parameters != nullptr) {
