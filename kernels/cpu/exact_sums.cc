@@ -63,7 +63,7 @@ struct Bins {
   }
   HWY_INLINE void Take(V x, V of_sum, V of_rest) {
     if constexpr (kKind != Kind::kSpread) {
-      sum = AddBesideConversions(sum, x);
+      sum = AddBesideConversions(x, sum);
     } else {
       const V upper = hn::Sub(hn::Add(x, of_sum), of_sum);
       sum = hn::Add(sum, upper);
@@ -104,14 +104,6 @@ struct Bins {
     return hn::MulSub(x, x, y);
 #else
     return hn::Sub(hn::Mul(x, x), y);
-#endif
-  }
-  // sum + x on the multipliers, because conversions keep the adders busy.
-  static HWY_INLINE V AddBesideConversions(V sum, V x) {
-#if HWY_TARGET == HWY_AVX3
-    return hn::MulAdd(x, Set(1), sum);
-#else
-    return hn::Add(sum, x);
 #endif
   }
 };

@@ -55,6 +55,15 @@ HWY_INLINE V Fma(V a, V b, V c) {
 #endif
 }
 
+// a + b, where elements are converted: on the multipliers, because conversions keep the adders busy.
+HWY_INLINE V AddBesideConversions(V a, V b) {
+#if HWY_TARGET == HWY_AVX3
+  return hn::MulAdd(a, Set(1), b);
+#else
+  return hn::Add(a, b);
+#endif
+}
+
 // Element types as tags. Storage is the type of an element in memory.
 struct F32 {
   using Storage = float;

@@ -37,7 +37,11 @@ struct NarrowSums {
 
   template <Statistic kStatistic>
   HWY_INLINE void Take(Value diff) {
-    if (kStatistic == Statistic::kMeanVariance) first = hn::Add(first, diff);
+    if constexpr (kStatistic == Statistic::kMeanVariance && std::is_same_v<Real, double>) {
+      first = AddBesideConversions(diff, first);
+    } else if (kStatistic == Statistic::kMeanVariance) {
+      first = hn::Add(first, diff);
+    }
     second = kStatistic == Statistic::kAbsSum ? hn::Add(second, hn::Abs(diff)) : Fma(diff, diff, second);
   }
 };
