@@ -193,6 +193,7 @@ absl::Status GroupReader::Bring(int64_t group) {
 }
 
 absl::Status GroupReader::BringTensor(const Elements& tensor, char* to) {
+  if (plan_.elements == 0) return absl::OkStatus();  // and `tensor` is null
   const int64_t element_bytes = SizeOf(tensor.dtype);
   const int64_t segment_bytes = plan_.reduce1 * element_bytes;
   const int64_t stride = plan_.keep1 * plan_.reduce1;  // elements
