@@ -107,7 +107,8 @@ class ColumnTile {
   void TakeBound(int64_t group, const FinishedStatistics& result, const GroupBound& bound);
   // Takes the bounds of `count` settled groups of one column each, from `begin` on.
   void TakeBounds(int64_t begin, int64_t count, const ChannelStatistics& channels);
-  // Prepares given statistics of groups of one column each; false if some are not finite, or too few.
+  // Takes known statistics, or prepares given ones, of groups of one column each; false if there are none, or some are
+  // not finite, or too few.
   bool TakeGivenToNearest();
   GroupBound BoundOf(int64_t group) const;
   // True if ApplyNearestQuickly() can apply the tile.

@@ -62,31 +62,40 @@ void NearestChannels::PutAt(int64_t index, QuickSpan* span) const {
   span->careful.y = static_cast<char*>(run_.y) + index * SizeOf(run_.plan.dtype);
 }
 
-void NearestChannels::Apply(GroupRange channels, int64_t sample, int64_t samples) const {
-  const int64_t k0 = sample / run_.plan.reduce0;
-  const int64_t first = sample % run_.plan.reduce0;
-  NearestGroups groups(run_, k0, channels.begin, channels.end - channels.begin);
-  // Applies some of the channels in all samples, and reports what is undecided.
-  const auto apply = [&](GroupRange some, bool quickly, absl::FunctionRef<void(const NearestPlace&)> take) {
-    QuickSpan span = SpanOf(some);
-    int64_t r0 = first;
-    auto report = [&](const Undecided* undecided, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) {
-        take({r0, some.begin + undecided[i].position, undecided[i].column, undecided[i].x});
-      }
-    };
-    span.careful.ReportTo(report);
-    for (; r0 < first + samples; ++r0) {
-      PutAt(run_.IndexOf(k0, r0, some.begin, 0), &span);
-      quickly ? ApplyNearestQuickly(span) : ApplyNearest(span.careful);
+void NearestChannels::ApplyTo(GroupRange channels, Samples samples, bool quickly,
+                              absl::FunctionRef<void(const NearestPlace&)> take) const {
+  const int64_t k0 = samples.first / run_.plan.reduce0;
+  int64_t r0 = samples.first % run_.plan.reduce0;
+  const int64_t end = r0 + samples.count;
+  QuickSpan span = SpanOf(channels);
+  auto report = [&](const Undecided* undecided, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      take({r0, channels.begin + undecided[i].position, undecided[i].column, undecided[i].x});
     }
   };
-  apply(channels, true, [&](const NearestPlace& place) { groups.Add(place); });
-  groups.DecideAdded(
+  span.careful.ReportTo(report);
+  for (; r0 < end; ++r0) {
+    PutAt(run_.IndexOf(k0, r0, channels.begin, 0), &span);
+    quickly ? ApplyNearestQuickly(span) : ApplyNearest(span.careful);
+  }
+}
+
+void NearestChannels::Look(GroupRange channels, Samples samples, NearestGroups* groups) const {
+  ApplyTo(channels, samples, true, [&](const NearestPlace& place) { groups->Add(place); });
+}
+
+void NearestChannels::Decide(Samples samples, bool split, NearestGroups* groups) const {
+  groups->DecideAdded(
       [&](int64_t k1, absl::FunctionRef<void(const NearestPlace&)> decide) {
-        apply({k1, k1 + 1}, false, decide);
+        ApplyTo({k1, k1 + 1}, samples, false, decide);
       },
-      false);
+      split);
+}
+
+void NearestChannels::Apply(GroupRange channels, Samples samples) const {
+  NearestGroups groups(run_, samples.first / run_.plan.reduce0, channels.begin, channels.end - channels.begin);
+  Look(channels, samples, &groups);
+  Decide(samples, false, &groups);
 }
 
 namespace {
@@ -133,7 +142,10 @@ std::optional<KnownChannels> ChannelsOfMoments(const DivisorRule& rule, absl::Sp
   }
   FillCentres(rule, {channels.mean.data(), variance.data(), static_cast<int64_t>(moments.size())}, &channels);
   for (size_t c = 0; c < moments.size(); ++c) {
-    if (!InverseIsInRange(channels.inverse[c])) return std::nullopt;
+    // Of a mean at that distance one element of f32 in 2^20 is undecided.
+    constexpr double kMostDistance = 64;
+    const double inverse = channels.inverse[c];
+    if (!InverseIsInRange(inverse) || !(std::abs(moments[c].mean) * inverse <= kMostDistance)) return std::nullopt;
     const NormalisedBound bound = BoundOfMoments(moments[c].mean, moments[c].m2, channels.inverse[c]);
     channels.beta.push_back(bound.beta);
     channels.kappa.push_back(bound.kappa);
@@ -151,16 +163,22 @@ void RunGivenNearest(const Run& run) {
                                        .beta = channels.beta.empty() ? nullptr : channels.beta.data(),
                                        .kappa = channels.kappa.data(),
                                        .count = plan.keep1});
-  run.pool.ParallelFor(plan.keep0 * plan.reduce0 * plan.keep1, run.Grain(plan.reduce1),
-                       [&](int64_t begin, int64_t end) {
-                         while (begin < end) {
-                           const int64_t channel = begin % plan.keep1;
-                           const int64_t stop = std::min(plan.keep1, channel + end - begin);
-                           elements.Apply({channel, stop}, begin / plan.keep1, 1);
-                           begin += stop - channel;
-                         }
-                         if (run.stream) FlushStreams();
-                       });
+  // Elements of given statistics are decided at once, and others together with all of their channel, which is read for
+  // the first of them.
+  std::optional<NearestGroups> known;
+  if (run.known != nullptr) known.emplace(run, 0, 0, plan.keep1);
+  run.pool.ParallelFor(
+      plan.keep0 * plan.reduce0 * plan.keep1, run.Grain(plan.reduce1), [&](int64_t begin, int64_t end) {
+        while (begin < end) {
+          const int64_t channel = begin % plan.keep1;
+          const GroupRange channels = {channel, std::min(plan.keep1, channel + end - begin)};
+          const NearestChannels::Samples sample = {begin / plan.keep1, 1};
+          known.has_value() ? elements.Look(channels, sample, &*known) : elements.Apply(channels, sample);
+          begin += channels.end - channels.begin;
+        }
+        if (run.stream) FlushStreams();
+      });
+  if (known.has_value()) elements.Decide({0, plan.reduce0}, true, &*known);
 }
 
 bool LooksQuickly(const Run& run, const GroupBound& bound) {

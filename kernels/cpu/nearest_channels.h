@@ -1,15 +1,14 @@
 // Adjacent channels whose statistics are ready, applied in the order of memory and to the nearest value.
-// In the path: run_channels.cc, between its reduce pass, or statistics that are given, and ApplyNearestQuickly.
+// In the path: run_channels.cc, between its reduce pass, or statistics that are given or known, and
+// ApplyNearestQuickly. run_exact.cc makes those that are known, and nearest_tile.cc takes them, too.
 #ifndef NORMD_KERNELS_CPU_NEAREST_CHANNELS_H_
 #define NORMD_KERNELS_CPU_NEAREST_CHANNELS_H_
 
 #include <cstdint>
-#include <vector>
-
 #include <optional>
 #include <vector>
-#include "absl/functional/function_ref.h"
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "kernels/cpu/folded_columns.h"
 #include "kernels/cpu/nearest_group.h"
@@ -35,13 +34,23 @@ class NearestChannels {
  public:
   NearestChannels(const Run& run, const ReadyForNearest& channels);
 
-  // Applies the channels of keep1 in `samples` samples of one k0, from `sample` on, which is an index of [keep0,
-  // reduce0].
-  void Apply(GroupRange channels, int64_t sample, int64_t samples) const;
+  // Samples [first, first + count) of [keep0, reduce0], all of one k0.
+  struct Samples {
+    int64_t first = 0, count = 1;
+  };
+
+  // Applies the channels of keep1 in some samples.
+  void Apply(GroupRange channels, Samples samples) const;
+  // The same in two steps, of which several threads do the first: Look() adds what is undecided to `groups`, and
+  // Decide() decides what was added of all samples that were looked at, for which it sums a channel once.
+  void Look(GroupRange channels, Samples samples, NearestGroups* groups) const;
+  void Decide(Samples samples, bool split, NearestGroups* groups) const;
 
  private:
   QuickSpan SpanOf(GroupRange channels) const;
   void PutAt(int64_t index, QuickSpan* span) const;
+  void ApplyTo(GroupRange channels, Samples samples, bool quickly,
+               absl::FunctionRef<void(const NearestPlace&)> take) const;
 
   const Run& run_;
   const int64_t first_;
@@ -54,7 +63,7 @@ struct KnownChannels {
   std::vector<double> mean, shift, inverse, beta, kappa;
 };
 // Of moments that are rounded once: the statistics of a run that RunWithExactMoments has summed. Absent where one is
-// not finite, or 1 / D is out of range.
+// not finite, 1 / D is out of range, or a mean is so far from 0 that many elements would be undecided.
 std::optional<KnownChannels> ChannelsOfMoments(const DivisorRule& rule, absl::Span<const Moment> moments);
 
 // RunGivenChannels to the nearest value: of given statistics, or of run.known.

@@ -80,7 +80,7 @@ class SingleResults {
   SingleResults(const Job& job, const NearestOptions& options, cpu::WorkerPool& pool)
       : run_{.plan = *job.plan, .job = job, .pool = pool, .grain_elements = kGrainElements}, group_(run_, 0, 0, 1) {
     const NormPlan& plan = *job.plan;
-    run_.rule = {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero, plan.p};
+    run_.rule = cpu::RuleOf(plan);
     run_.to_nearest = true;
     run_.nearest = options;
     run_.y = job.y;

@@ -23,6 +23,8 @@ namespace normd::cpu {
 
 struct KnownChannels;  // nearest_channels.h
 
+inline DivisorRule RuleOf(const NormPlan& plan) { return {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero, plan.p}; }
+
 // The state of one job. The constant part (plan, job, pool) comes from the caller of RunJob. RunJob fills the rest in
 // this order, before the walker starts: x and y from the job; x from x_buffer, from h, from the f64 copy or from the
 // permuted copy, where the job needs one of these; parameters, rule and counts from plan and job. RunScatteredRows
@@ -143,7 +145,8 @@ void RunChannels(const Run& run, int64_t begin, int64_t end, absl::FunctionRef<v
 // True if the groups are channels whose statistics are given or known and whose elements RunGivenChannels applies in
 // the order of memory.
 bool TakesGivenChannels(const Run& run);
-// Applies given statistics to all channels, from the first byte to the last. REQUIRES: TakesGivenChannels(run).
+// Applies given or known statistics to all channels, from the first byte to the last. REQUIRES:
+// TakesGivenChannels(run).
 void RunGivenChannels(const Run& run);
 // Walks Pattern::kColumns.
 void RunColumns(const Run& run);
@@ -165,7 +168,7 @@ void AddWithoutNan(const Run& run, int64_t channel, NarrowExactSums* sums);
 void AddWithoutNan(const Run& run, int64_t channel, WideExactSums* sums);
 // Writes the job's exact sums, and the moments that are nearest to them. REQUIRES: the job wants exact sums.
 void SumExactly(const Run& run);
-// True if the moments of a job to the nearest value come from exact sums, which vector kernels make in 0.3 ns an
+// True if the moments of a job to the nearest value come from exact sums, which vector kernels make in 0.25 ns an
 // element: then RunWithExactMoments runs the job, its moments first.
 bool SumsMomentsExactly(const Job& job);
 void RunWithExactMoments(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuBackendOptions& options);

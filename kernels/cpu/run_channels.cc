@@ -135,7 +135,7 @@ class BlockOfChannels {
     for (int64_t c = 0; elements.has_value() && c < count_;) {
       int64_t stop = c;
       while (stop < count_ && statistics_.settled[stop]) ++stop;
-      if (stop > c) elements->Apply({begin_ + c, begin_ + stop}, k0_ * plan_.reduce0, plan_.reduce0);
+      if (stop > c) elements->Apply({begin_ + c, begin_ + stop}, {k0_ * plan_.reduce0, plan_.reduce0});
       c = stop + 1;
     }
   }

@@ -194,8 +194,7 @@ void RunWithExactMoments(const Job& job, WorkerPool& pool, int64_t grain_element
   if (rest.y == nullptr && rest.mean == nullptr && rest.inverse_std == nullptr) return;
   std::optional<KnownChannels> known;
   if (TakesKnownChannels(rest)) {
-    known = ChannelsOfMoments({plan.eps, plan.eps_mode, plan.zero_norm_gives_zero, plan.p},
-                              {job.moments, static_cast<size_t>(plan.StatisticsGroups())});
+    known = ChannelsOfMoments(RuleOf(plan), {job.moments, static_cast<size_t>(plan.StatisticsGroups())});
   }
   RunJob(rest, pool, grain_elements, options, known.has_value() ? &*known : nullptr);
 }

@@ -315,7 +315,7 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, const CpuB
           .job = job,
           .pool = pool,
           .grain_elements = std::max<int64_t>(1, grain_elements / plan.WorkPerElement())};
-  run.rule = {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero, plan.p};
+  run.rule = RuleOf(plan);
   run.x = {plan.dtype, job.x, nullptr};
   if (job.x_buffer != nullptr) {
     Gather(run);

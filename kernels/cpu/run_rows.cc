@@ -185,7 +185,7 @@ void RunScatteredRows(const Run& run) {
 
 bool ReadsRowsOnce(const Run& run) {
   return run.plan.pattern == Pattern::kRows && run.plan.permutation.empty() && TakesNearestRows(run) &&
-         !SplitsGroups(run);
+         !TakesGivenChannels(run) && !SplitsGroups(run);
 }
 
 void RunRows(const Run& run) {

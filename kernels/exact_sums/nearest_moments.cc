@@ -17,8 +17,8 @@ using slow_road::Dyadic;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Of finite elements. Every operation on pairs is off by 2^-102 of its result at most, and the square of the sum over
-// the count is no more than the sum of squares.
+// Of finite elements. Every operation on pairs is off by 2^-102 at most: of its result, or, of the difference, of its
+// terms. The square of the sum over the count is no more than the sum of squares.
 template <typename Sums>
 std::optional<Moment> MomentByPairs(const Sums& sums) {
   if (sums.count() == 0 || sums.non_finite().Any()) return std::nullopt;

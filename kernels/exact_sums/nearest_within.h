@@ -1,7 +1,7 @@
 // The f64 nearest to a number of which a pair and the error of the pair are known: what decides almost every rounding
 // of pairs, so that integers need not.
-// In the path: kernels/exact_sums/rounded_step.cc, and the variances of server/session/sample_statistics.cc. A pure
-// function, safe from any thread.
+// In the path: kernels/exact_sums/rounded_step.cc and nearest_moments.cc, and the variances of
+// server/session/sample_statistics.cc. A pure function, safe from any thread.
 #ifndef NORMD_KERNELS_EXACT_SUMS_NEAREST_WITHIN_H_
 #define NORMD_KERNELS_EXACT_SUMS_NEAREST_WITHIN_H_
 

@@ -46,10 +46,15 @@ void Fill(Numbers* numbers, DType dtype, double mean, double deviation, std::str
   cpu::ConvertFromF64(values.data(), n, dtype, bytes->data());
 }
 
-Outputs Run(Backend& backend, const Case& c, const CaseData& data) {
-  absl::StatusOr<Outputs> outputs = RunCase(backend, c, data);
-  if (outputs.ok()) return *std::move(outputs);
-  std::fprintf(stderr, "%s: %s\n", c.Name().c_str(), outputs.status().ToString().c_str());
+// y and h, and of methods that keep running statistics the moments, from which y then comes.
+Outputs Run(Backend& backend, const Case& c, const NormPlan& plan, const CaseData& data) {
+  CaseRun run(backend, c, plan, data, 0);
+  Job job = run.MakeJob();
+  job.mean = job.inverse_std = nullptr;
+  if (!cases::HasRunningStatistics(c.spec)) job.moments = nullptr;
+  const absl::Status status = RunJobs(backend, {job});
+  if (status.ok()) return run.TakeOutputs();
+  std::fprintf(stderr, "%s: %s\n", c.Name().c_str(), status.ToString().c_str());
   std::exit(1);
 }
 
@@ -128,8 +133,8 @@ Differences BesideSlowRoad(const Case& c, int64_t elements, const BoundFactors& 
     if (c.weight.has_value()) Fill(&numbers, *c.weight, 1, 0.3, &data.weight);
     if (c.bias.has_value()) Fill(&numbers, *c.bias, 0, 0.3, &data.bias);
     if (c.residual.has_value()) Fill(&numbers, c.residual->dtype, 0, 1, &data.residual);
-    const Outputs got = Run(*kernels, c, data);
-    const Outputs expected = Run(*slow_road, c, data);
+    const Outputs got = Run(*kernels, c, *plan, data);
+    const Outputs expected = Run(*slow_road, c, *plan, data);
     const int64_t size = SizeOf(c.dtype);
     differences.of += static_cast<int64_t>(got.y.size() + got.h.size()) / size;
     differences.different += Different(got.y, expected.y, size) + Different(got.h, expected.h, size);

@@ -32,19 +32,33 @@ std::unique_ptr<Backend> BackendOfColumns(double bound_factor, int64_t stream_by
                          .nearest = {.bound_factor = bound_factor}});
 }
 
-// y alone, or all outputs: given statistics that are returned take another way.
-Outputs OutputsOf(Backend& backend, const Case& c, const CaseData& data, bool all, int misalignment = 0) {
+// Given statistics that are returned, and moments that come before y, take other ways.
+enum class Wanted : uint8_t { kY, kYAndMoments, kAll };
+
+void LeaveOut(Wanted wanted, Job* job) {
+  if (wanted == Wanted::kY) job->moments = nullptr;
+  if (wanted != Wanted::kAll) job->mean = job->inverse_std = nullptr;
+}
+Outputs OutputsOf(Backend& backend, const Case& c, const CaseData& data, Wanted wanted, int misalignment = 0) {
   const absl::StatusOr<NormPlan> plan = PlanOf(c);
   EXPECT_TRUE(plan.ok()) << c.Name() << ": " << plan.status();
   CaseRun run(backend, c, *plan, data, misalignment);
   Job job = run.MakeJob();
-  if (!all) job.moments = nullptr;
-  if (!all) job.mean = job.inverse_std = nullptr;
+  LeaveOut(wanted, &job);
   EXPECT_TRUE(RunJobs(backend, {job}).ok()) << c.Name();
   return run.TakeOutputs();
 }
 std::string YAlone(Backend& backend, const Case& c, const CaseData& data, int misalignment = 0) {
-  return OutputsOf(backend, c, data, false, misalignment).y;
+  return OutputsOf(backend, c, data, Wanted::kY, misalignment).y;
+}
+std::string YInPlace(Backend& backend, const Case& c, const CaseData& data, Wanted wanted) {
+  CaseRun run(backend, c, *PlanOf(c), data, 0);
+  std::string tensor = data.x;
+  Job job = run.MakeJob();
+  job.x = job.y = tensor.data();
+  LeaveOut(wanted, &job);
+  EXPECT_TRUE(RunJobs(backend, {job}).ok()) << c.Name();
+  return tensor;
 }
 
 // BatchNorm in training and with given statistics, and GroupNorm; channels that are usual, tiny, large, far from 0,
@@ -122,9 +136,40 @@ TEST_P(NearestColumnsTest, HasTheBytesOfTheSlowRoad) {
       EXPECT_TRUE(YAlone(*usual, c, data, 1) == want) << c.Name() << " at odd addresses on " << target.name;
       EXPECT_TRUE(YAlone(*streamed, c, data) == want) << c.Name() << " streamed on " << target.name;
       EXPECT_TRUE(YAlone(*split, c, data) == want) << c.Name() << " split on " << target.name;
-      EXPECT_TRUE(OutputsOf(*usual, c, data, true).y == want) << c.Name() << " with all outputs on " << target.name;
+      EXPECT_TRUE(OutputsOf(*usual, c, data, Wanted::kAll).y == want)
+          << c.Name() << " with all outputs on " << target.name;
     }
     ForceCpuTargetForTest(0);
+  }
+}
+
+// Where moments come before y, y comes from them, unless a mean is far from 0 or a number is not finite.
+TEST_P(NearestColumnsTest, HasTheSameYBesideMoments) {
+  const std::unique_ptr<Backend> slow = BackendOfColumns(kInf);
+  const std::unique_ptr<Backend> usual = BackendOfColumns(1);
+  const std::unique_ptr<Backend> wide = BackendOfColumns(0x1p+12);
+  const std::unique_ptr<Backend> streamed = BackendOfColumns(1, 0);
+  const std::unique_ptr<Backend> split = MakeCpuBackend({.threads = 3, .inline_elements = 0, .grain_elements = 100});
+  const NormSpec first = {.attributes = BatchNormSpec{.layout = Layout::kChannelsFirst}};
+  const NormSpec last = {.attributes = BatchNormSpec{.layout = Layout::kChannelsLast}};
+  const std::pair<NormSpec, std::vector<int64_t>> shapes[] = {
+      {first, {1, 4, 100}}, {first, {1, 1, 1000}}, {first, {2, 1, 83}},  {first, {9, 17, 49}},
+      {first, {2, 3, 784}}, {last, {64, 5}},       {last, {3, 131, 70}}, {last, {2, 9}}};
+  for (const auto& [spec, shape] : shapes) {
+    for (const Data kind :
+         {Data::kNormal, Data::kConstant, Data::kFarMean, Data::kSteps, Data::kSomeZeros, Data::kNan}) {
+      for (const bool parameters : {false, true}) {
+        Case c = cases::With(cases::On(spec, shape), GetParam(), kind);
+        if (parameters) c.weight = c.bias = DType::kF32;
+        const CaseData data = MakeData(c, *PlanOf(c), TestSeed());
+        const std::string want = YAlone(*slow, c, data);
+        for (Backend* const backend : {usual.get(), wide.get(), streamed.get(), split.get()}) {
+          EXPECT_TRUE(OutputsOf(*backend, c, data, Wanted::kYAndMoments).y == want) << c.Name();
+          EXPECT_TRUE(YInPlace(*backend, c, data, Wanted::kYAndMoments) == want) << c.Name() << " in place";
+          EXPECT_TRUE(YInPlace(*backend, c, data, Wanted::kY) == want) << c.Name() << " in place, alone";
+        }
+      }
+    }
   }
 }
 
@@ -154,9 +199,9 @@ TEST_P(NearestColumnsTest, StoresTheMomentsOfExactIntegers) {
   for (const Case& c : ColumnsAndChannels(GetParam())) {
     if (c.options.given_statistics) continue;
     const CaseData data = DataOfManyKinds(c, TestSeed());
-    const Outputs want = OutputsOf(*exact, c, data, true);
+    const Outputs want = OutputsOf(*exact, c, data, Wanted::kAll);
     for (Backend* const backend : {usual.get(), split.get()}) {
-      EXPECT_EQ(DifferenceOf(OutputsOf(*backend, c, data, true), want), "") << c.Name();
+      EXPECT_EQ(DifferenceOf(OutputsOf(*backend, c, data, Wanted::kAll), want), "") << c.Name();
     }
   }
 }
@@ -195,12 +240,13 @@ std::vector<TensorAtMiddles> TensorsAtMiddles() {
   return tensors;
 }
 
-// The tensors of which a backend gets the y alone wrong, by dtype and layout: "f16/last".
-std::set<std::string> WrongTensors(const std::vector<TensorAtMiddles>& tensors, double bound_factor) {
+// The tensors of which a backend gets y wrong, by dtype and layout: "f16/last".
+std::set<std::string> WrongTensors(const std::vector<TensorAtMiddles>& tensors, double bound_factor,
+                                   Wanted wanted = Wanted::kY) {
   const std::unique_ptr<Backend> backend = BackendOfColumns(bound_factor);
   std::set<std::string> wrong;
   for (const auto& [row, want] : tensors) {
-    if (NotNearest(OracleType(row.c.dtype), YAlone(*backend, row.c, row.data), want).empty()) continue;
+    if (NotNearest(OracleType(row.c.dtype), OutputsOf(*backend, row.c, row.data, wanted).y, want).empty()) continue;
     const bool last = std::get<BatchNormSpec>(row.c.spec.attributes).layout == Layout::kChannelsLast;
     wrong.insert(Concat(Name(row.c.dtype), last ? "/last" : "/first"));
   }
@@ -234,6 +280,8 @@ TEST(NearestColumnsBoundaryTest, NeedsTheBounds) {
   EXPECT_THAT(WrongTensors(tensors, 0x1p-6), IsSupersetOf({"f32/first", "f32/last"}));
   EXPECT_THAT(WrongTensors(tensors, 0), IsSupersetOf({"f16/first", "f16/last", "bf16/first", "bf16/last"}));
   EXPECT_THAT(WrongTensors(tensors, 0x1p-10), IsSupersetOf({"f64/first", "f64/last"}));
+  EXPECT_THAT(WrongTensors(tensors, 1, Wanted::kYAndMoments), testing::IsEmpty());
+  EXPECT_THAT(WrongTensors(tensors, 0x1p-6, Wanted::kYAndMoments), IsSupersetOf({"f32/first", "f32/last"}));
 }
 
 }  // namespace
