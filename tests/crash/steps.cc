@@ -69,21 +69,30 @@ void Count(const StepKey& step, Content* content) {
   }
 }
 
+// The new value of one step is rounded once. 113 bits hold nearly every numerator, and one in 10^17 of the quotients
+// would be rounded the other way.
+using Wide = __float128;
+
 void ApplyWeighted(const StepKey& step, Content* content) {
   const Law law = kSessions[step.session].law;
   const Moments moments = StepMoments(step);
-  const auto batches = static_cast<double>(content->num_batches);
-  const double a = law == Law::kCumulative ? 1 / batches : kMomentumOfNew;
+  const Wide batches = content->num_batches;
+  // (kept * old + taken * new) / all
+  const Wide all = law == Law::kCumulative ? batches : 1;
+  const Wide kept = law == Law::kCumulative ? batches - 1 : 1 - kMomentumOfNew;
+  const Wide taken = law == Law::kCumulative ? 1 : kMomentumOfNew;
   for (size_t c = 0; c < moments.size(); ++c) {
     const Moment& m = moments[c];
     if (law == Law::kPower) {
-      const double v = m.m2 / m.count;
-      double& phi = content->phi[c];
-      if (batches < kWarmupSteps) phi = phi * (batches - 1) / batches + v / batches;
-      phi = kAlpha * phi + (1 - kAlpha) * v;
+      const Wide v = m.m2 / m.count, phi = content->phi[c], alpha = kAlpha;
+      const bool averages = content->num_batches < kWarmupSteps;
+      const Wide next = averages ? (alpha * (phi * (batches - 1) + v) + (1 - alpha) * v * batches) / batches
+                                 : alpha * phi + (1 - alpha) * v;
+      content->phi[c] = static_cast<double>(next);
     } else {
-      content->mean[c] = (1 - a) * content->mean[c] + a * m.mean;
-      content->var[c] = (1 - a) * content->var[c] + a * (m.m2 / (m.count - 1));
+      const Wide freedom = m.count - 1;
+      content->mean[c] = static_cast<double>((kept * content->mean[c] + taken * m.mean) / all);
+      content->var[c] = static_cast<double>((kept * content->var[c] * freedom + taken * m.m2) / (freedom * all));
     }
   }
 }
