@@ -111,7 +111,7 @@ absl::Status HostJob::RunPart(int64_t first, int64_t count, NearestHost* host) {
   if (job_.residual.present()) {
     const int64_t bytes = SizeOf(job_.residual.dtype);
     const void* residual = nullptr;
-    const absl::Status status =
+    absl::Status status =
         Input(job_.residual.data, residual_is_there_, begin * bytes, plan.elements * bytes, &residual);
     if (!status.ok()) return status;
     part.residual.data = residual;
@@ -125,7 +125,7 @@ absl::Status HostJob::RunPart(int64_t first, int64_t count, NearestHost* host) {
   host->Run(part);
   for (const auto& [to, from, is_there] : {std::tuple(job_.y, part.y, y_is_there_), {job_.h, part.h, h_is_there_}}) {
     if (to == nullptr || !is_there) continue;
-    const absl::Status status = ToDevice(static_cast<char*>(to) + offset, from, size_bytes, stream_);
+    absl::Status status = ToDevice(static_cast<char*>(to) + offset, from, size_bytes, stream_);
     if (!status.ok()) return status;
   }
   return StatusOf(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
