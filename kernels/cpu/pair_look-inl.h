@@ -48,14 +48,14 @@ class PairLook {
   explicit HWY_INLINE PairLook(const cpu::PairLimits& limits) {
     const bool is_any_near = limits.near_bits >= 0;
     const uint32_t reach = is_any_near ? uint32_t{1} << limits.near_bits : 0;
-    addend_ = hn::Set(words, (kCut + 1) / 2 + reach / 2);
-    cut_ = hn::Set(words, is_any_near ? kCut & ~(reach - 1) : ~uint32_t{0});
+    addend_ = hn::Set(kWords, (kCut + 1) / 2 + reach / 2);
+    cut_ = hn::Set(kWords, is_any_near ? kCut & ~(reach - 1) : ~uint32_t{0});
     // Twice the bits of a value, which leaves out its sign: the least one, and Inf.
     const auto least = static_cast<uint16_t>((std::ilogb(limits.least) + kBias) << (kSignificand + 1));
     const auto infinity = static_cast<uint16_t>((2 * kBias + 1) << (kSignificand + 1));
-    least_ = hn::Set(halves, least);
-    infinity_ = hn::Set(halves, static_cast<uint16_t>(infinity - least));
-    most_ = hn::Zero(halves);
+    least_ = hn::Set(kHalves, least);
+    infinity_ = hn::Set(kHalves, static_cast<uint16_t>(infinity - least));
+    most_ = hn::Zero(kHalves);
   }
   // Calculates and stores one step, and returns a bit for each element that may lie near a middle: those of the first
   // vector of LoadTwo, then those of the second.
@@ -69,29 +69,29 @@ class PairLook {
     const auto second = hn::Add(Fma(of.second, numbers.factor.second, numbers.offset.second),
                                 Fma(of.second, rest.second, numbers.offset_rest.second));
     // With half an ulp of T added, and half of its reach, an element near a middle has no bits beyond the reach.
-    const auto first_sum = hn::Add(hn::BitCast(words, first), addend_);
-    const auto second_sum = hn::Add(hn::BitCast(words, second), addend_);
+    const auto first_sum = hn::Add(hn::BitCast(kWords, first), addend_);
+    const auto second_sum = hn::Add(hn::BitCast(kWords, second), addend_);
     if constexpr (kIsF16) {
-      Put<kStream>(Narrow(tag, floats, first), y);
-      Put<kStream>(Narrow(tag, floats, second), y + kLanesOf<float>);
+      Put<kStream>(Narrow(tag, kFloats, first), y);
+      Put<kStream>(Narrow(tag, kFloats, second), y + kLanesOf<float>);
     } else {  // the upper halves of the sums are the elements
-      const auto upper = hn::And(second_sum, hn::Set(words, 0xFFFF0000u));
-      Put<kStream>(hn::BitCast(halves, hn::Or(hn::ShiftRight<16>(first_sum), upper)), y);
+      const auto upper = hn::And(second_sum, hn::Set(kWords, 0xFFFF0000u));
+      Put<kStream>(hn::BitCast(kHalves, hn::Or(hn::ShiftRight<16>(first_sum), upper)), y);
     }
     const auto first_near = AreNear(first_sum);
     const auto second_near = AreNear(second_sum);
-    if (HWY_LIKELY(hn::AllFalse(words, hn::Or(first_near, second_near)))) return 0;
-    return BitsOf(words, first_near, second_near);
+    if (HWY_LIKELY(hn::AllFalse(kWords, hn::Or(first_near, second_near)))) return 0;
+    return BitsOf(kWords, first_near, second_near);
   }
 
-  HWY_INLINE bool IsUnusual() const { return !hn::AllFalse(halves, AreUnusual(most_)); }
+  HWY_INLINE bool IsUnusual() const { return !hn::AllFalse(kHalves, AreUnusual(most_)); }
   // A bit for each element of a step that is stored at `y`, in the order of memory.
   HWY_INLINE uint64_t Unusual(const uint16_t* y) const {
     constexpr auto kAtOnce = static_cast<int64_t>(hn::MaxLanes(Halves()));
     uint64_t bits = 0;
     for (int64_t i = 0; i < kStep; i += kAtOnce) {
       uint8_t of_lanes[8] = {};
-      hn::StoreMaskBits(halves, AreUnusual(AboveLeast(hn::LoadU(halves, y + i))), of_lanes);
+      hn::StoreMaskBits(kHalves, AreUnusual(AboveLeast(hn::LoadU(kHalves, y + i))), of_lanes);
       uint64_t word;
       std::memcpy(&word, of_lanes, sizeof(word));
       bits |= word << i;
@@ -107,16 +107,16 @@ class PairLook {
   // What is stored at once: half a step of f16, or a step of bf16.
   using Halves = std::conditional_t<kIsF16, hn::Rebind<uint16_t, Tag<float>>, hn::Repartition<uint16_t, Tag<float>>>;
   using HalfLanes = hn::Vec<Halves>;
-  static constexpr Tag<float> floats{};
-  static constexpr Words words{};
-  static constexpr Halves halves{};
+  static constexpr Tag<float> kFloats{};
+  static constexpr Words kWords{};
+  static constexpr Halves kHalves{};
 
   HWY_INLINE hn::Mask<Words> AreNear(hn::Vec<Words> sum) const {
 #if HWY_TARGET == HWY_AVX3
     // One instruction, of which the compiler makes two.
     return hn::Mask<Words>{_mm512_testn_epi32_mask(sum.raw, cut_.raw)};
 #else
-    return hn::Eq(hn::And(sum, cut_), hn::Zero(words));
+    return hn::Eq(hn::And(sum, cut_), hn::Zero(kWords));
 #endif
   }
   // Twice the bits of values, less those of the least one: what is smaller wraps around to beyond Inf.
@@ -127,7 +127,7 @@ class PairLook {
   template <bool kStream>
   HWY_INLINE void Put(HalfLanes value, uint16_t* HWY_RESTRICT y) {
     most_ = hn::Max(most_, AboveLeast(value));
-    StoreVector<kStream>(value, halves, y);
+    StoreVector<kStream>(value, kHalves, y);
   }
 
   hn::Vec<Words> addend_, cut_;

@@ -150,7 +150,8 @@ size_t RoundedStep::Apply(absl::Span<const Moment> moments, double Moment::*memb
   const size_t channels = running->size();
   const bool fits_pairs = of_old_.fits_pairs() && of_sum_.fits_pairs();
   Block block;
-  const auto n = static_cast<double>(moments.size() / channels);
+  const size_t instances = moments.size() / channels;
+  const auto n = static_cast<double>(instances);
   block.bound = (8 + n * (2 + n / 4)) * kPairUnit;
   size_t in_general = 0;
   for (size_t begin = 0; begin < channels; begin += Block::kMost) {
