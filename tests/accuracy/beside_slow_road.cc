@@ -8,41 +8,25 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/kernels.h"
 #include "tests/kernels/cases.h"
+#include "tests/support/random.h"
 #include "tests/support/run_case.h"
 
 namespace normd::accuracy {
 namespace {
 
-// Numbers of a sequence that is uniform over 64 bits (Steele, Lea, Flood: Fast splittable pseudorandom number
-// generators, 2014).
-class Numbers {
- public:
-  explicit Numbers(uint64_t seed) : state_(seed) {}
-
-  uint64_t Next() {
-    uint64_t z = state_ += 0x9E3779B97F4A7C15;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-    return z ^ (z >> 31);
-  }
-  // About normal: a sum of four, with all bits of an f64.
-  double Normal() {
-    const uint64_t bits = Next();
-    int64_t sum = 0;
-    for (int part = 0; part < 4; ++part) sum += static_cast<int64_t>(bits >> (16 * part) & 0xFFFF);
-    const double rest = static_cast<double>(Next() >> 11) * 0x1p-53;
-    return (static_cast<double>(sum - 2 * 0xFFFF) + rest) * 0x1.bb67ae8584caap-16;  // of variance 1
-  }
-
- private:
-  uint64_t state_;
-};
+// About normal: a sum of four, with all bits of an f64, in a sixth of the numbers that Random::Normal() draws.
+double QuickNormal(Random* random) {
+  const uint64_t bits = random->Bits();
+  int64_t sum = 0;
+  for (int part = 0; part < 4; ++part) sum += static_cast<int64_t>(bits >> (16 * part) & 0xFFFF);
+  return (static_cast<double>(sum - 2 * 0xFFFF) + random->Uniform()) * 0x1.bb67ae8584caap-16;  // of variance 1
+}
 
 // Replaces the values of a tensor by mean + deviation * normal.
-void Fill(Numbers* numbers, DType dtype, double mean, double deviation, std::string* bytes) {
+void Fill(Random* random, DType dtype, double mean, double deviation, std::string* bytes) {
   const int64_t n = static_cast<int64_t>(bytes->size()) / SizeOf(dtype);
   std::vector<double> values(static_cast<size_t>(n));
-  for (double& value : values) value = mean + deviation * numbers->Normal();
+  for (double& value : values) value = mean + deviation * QuickNormal(random);
   cpu::ConvertFromF64(values.data(), n, dtype, bytes->data());
 }
 
@@ -128,11 +112,11 @@ Differences BesideSlowRoad(const Case& c, int64_t elements, const BoundFactors& 
   CaseData data = MakeData(c, *plan, 0);
   Differences differences;
   for (uint64_t seed = 1; differences.of < elements; ++seed) {
-    Numbers numbers(seed << 32);
-    Fill(&numbers, c.dtype, 0.1, 1, &data.x);
-    if (c.weight.has_value()) Fill(&numbers, *c.weight, 1, 0.3, &data.weight);
-    if (c.bias.has_value()) Fill(&numbers, *c.bias, 0, 0.3, &data.bias);
-    if (c.residual.has_value()) Fill(&numbers, c.residual->dtype, 0, 1, &data.residual);
+    Random random(seed << 32);
+    Fill(&random, c.dtype, 0.1, 1, &data.x);
+    if (c.weight.has_value()) Fill(&random, *c.weight, 1, 0.3, &data.weight);
+    if (c.bias.has_value()) Fill(&random, *c.bias, 0, 0.3, &data.bias);
+    if (c.residual.has_value()) Fill(&random, c.residual->dtype, 0, 1, &data.residual);
     const Outputs got = Run(*kernels, c, *plan, data);
     const Outputs expected = Run(*slow_road, c, *plan, data);
     const int64_t size = SizeOf(c.dtype);
