@@ -227,6 +227,9 @@ void Engine::ReadCommitted(const Session& before, CommitResult result, SessionDo
   // The uid says whether it is still the same life of the session.
   GetKnownSession(before.id,
                   [result = std::move(result), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
+                    // A reply without the state says that the session is gone. Where the store cannot say that, the
+                    // step is sent again and answered as a replay.
+                    if (!session.ok() && !absl::IsNotFound(session.status())) return done(session.status());
                     PooledReply reply = {.result = std::move(result), .session = nullptr};
                     if (session.ok() && (*session)->uid == reply.result.uid) reply.session = *std::move(session);
                     done(std::move(reply));

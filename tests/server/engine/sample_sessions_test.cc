@@ -75,6 +75,52 @@ TEST_F(SampleSessionsTest, AContributionIsAnsweredWithTheMergedState) {
   EXPECT_EQ(Commit(step)->session, nullptr);
 }
 
+// A store that can lose its connection right after a commit.
+class StoreThatForgets : public MemoryStore {
+ public:
+  using MemoryStore::Get;
+  using MemoryStore::MemoryStore;
+
+  void Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) override {
+    if (!unreadable.ok()) return done(unreadable);
+    MemoryStore::Get(std::move(id), max_staleness, std::move(cancelled), std::move(done));
+  }
+  void Commit(StateUpdate update, Done<CommitResult> done) override {
+    MemoryStore::Commit(std::move(update), [this, done = std::move(done)](absl::StatusOr<CommitResult> result) mutable {
+      unreadable = after_commit;
+      done(std::move(result));
+    });
+  }
+
+  absl::Status unreadable, after_commit;
+};
+
+// Without its state a reply would say that the session is gone.
+TEST_F(SampleSessionsTest, AStateThatCannotBeReadIsAnErrorAndTheStepIsKnown) {
+  StoreThatForgets store(SessionLimits(), &clock_);
+  Engine engine(&scheduler_, &store, &resources_);
+  ASSERT_TRUE(session_test::Create(store, session_test::NewSession("s", CountingSpec(), 1)).ok());
+  PooledStep step = StepOf("s", {2});
+  step.step = StepId{"worker", 1};
+  const auto commit = [&] {
+    return session_test::Wait<PooledReply>([&](auto done) { engine.CommitMoments(step, std::move(done)); });
+  };
+  store.after_commit = absl::UnavailableError("the connection was lost");
+  EXPECT_EQ(commit().status(), store.after_commit);
+  store.after_commit = store.unreadable = absl::OkStatus();
+  const absl::StatusOr<PooledReply> again = commit();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->result.replayed);
+  ASSERT_NE(again->session, nullptr);
+  EXPECT_EQ(again->session->version, 1);
+  step.step = StepId{"worker", 2};
+  store.after_commit = absl::NotFoundError("s is gone");
+  const absl::StatusOr<PooledReply> gone = commit();
+  ASSERT_TRUE(gone.ok()) << gone.status();
+  EXPECT_TRUE(gone->result.applied);
+  EXPECT_EQ(gone->session, nullptr);
+}
+
 TEST_F(SampleSessionsTest, PartsWithoutExtremesLeaveThemUnknown) {
   CreateSession("s", CountingSpec(), 2);
   PooledStep step = StepOf("s", {2, 3});
