@@ -20,6 +20,41 @@ void ForPieces(const Elements& x, int64_t n, Take take) {
   }
 }
 
+double LargestOf(const Elements& x, int64_t n) {
+  double largest = 0;
+  ForPieces(x, n, [&](const double* values, int64_t count) {
+    largest = std::max(largest, MeasureRow(values, nullptr, count).largest());
+    return true;
+  });
+  return largest;
+}
+
+// Whether nothing that is calculated with a grid for elements this large overflows or underflows.
+bool IsInRange(double largest) { return largest >= 0x1p-100 && largest <= 0x1p+100; }
+
+// The grid on which elements of at most `largest` are whole numbers under 2^digits, if they are whole numbers.
+double GridOf(double largest, int digits) { return std::ldexp(1.0, std::ilogb(largest) + 1 - digits); }
+
+struct SumsOnGrid {
+  bool is_whole = true;
+  double sum = 0, squares = 0;  // in units of the grid, if all elements are whole numbers of it
+};
+SumsOnGrid SumOnGrid(const Elements& x, int64_t n, double grid) {
+  const double units_of_one = 1 / grid;
+  SumsOnGrid sums;
+  ForPieces(x, n, [&](const double* values, int64_t count) {
+    constexpr double kRounds = 0x1.8p+52;
+    for (int64_t i = 0; i < count; ++i) {
+      const double units = values[i] * units_of_one;
+      sums.is_whole &= (units + kRounds) - kRounds == units;
+      sums.sum += units;
+      sums.squares += units * units;
+    }
+    return sums.is_whole;
+  });
+  return sums;
+}
+
 // True if a * b, a / b and a + b, rounded to `result`, are that number exactly.
 bool IsProduct(double a, double b, double result) { return std::fma(a, b, -result) == 0; }
 bool IsQuotient(double a, double b, double result) { return std::fma(result, b, -a) == 0; }
@@ -33,28 +68,17 @@ bool IsSum(double a, double b, double result) {
 ExactRow::ExactRow(Statistic statistic, const DivisorRule& rule, const Elements& x, int64_t n)
     : centred_(statistic == Statistic::kMeanVariance) {
   if (!centred_ && statistic != Statistic::kMeanSquare) return;
-  double largest = 0;
-  ForPieces(x, n, [&](const double* values, int64_t count) {
-    largest = std::max(largest, MeasureRow(values, nullptr, count).largest());
-    return true;
-  });
-  if (!(largest >= 0x1p-100 && largest <= 0x1p+100)) return;
-  // In units of this grid the elements are to be whole numbers under 2^digits, whose squares add up to less than 2^52.
+  // In units of a grid the elements are to be whole numbers under 2^digits, whose squares add up to less than 2^52.
   const int digits = (52 - std::bit_width(static_cast<uint64_t>(n))) / 2;
-  const double grid = std::ldexp(1.0, std::ilogb(largest) + 1 - digits);
-  const double units_of_one = 1 / grid;
-  double sum = 0, squares = 0;
-  bool is_whole = true;
-  ForPieces(x, n, [&](const double* values, int64_t count) {
-    constexpr double kRounds = 0x1.8p+52;
-    for (int64_t i = 0; i < count; ++i) {
-      const double units = values[i] * units_of_one;
-      is_whole &= (units + kRounds) - kRounds == units;
-      sum += units;
-      squares += units * units;
-    }
-    return is_whole;  // of ordinary rows the first piece shows that they are not
-  });
+  // The elements of an ordinary row are not, which the first ones show: on the coarser grid of all they are not,
+  // either.
+  const int64_t few = std::min(n, kAtOnce);
+  double largest = LargestOf(x, few);
+  if (IsInRange(largest) && !SumOnGrid(x, few, GridOf(largest, digits)).is_whole) return;
+  largest = LargestOf(x, n);
+  if (!IsInRange(largest)) return;
+  const double grid = GridOf(largest, digits);
+  const auto [is_whole, sum, squares] = SumOnGrid(x, n, grid);
   if (!is_whole) return;
   const auto of = static_cast<double>(n);
   const double mean = centred_ ? sum / of : 0;

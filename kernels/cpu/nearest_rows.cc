@@ -6,6 +6,7 @@
 // foreach_target.h first.
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -98,18 +99,40 @@ HWY_NOINLINE bool SumAgain(T tag, const RowBlock& block, int64_t row, RowBounds*
 
 // What LookCarefully does with elements that are undecided.
 struct CarefulContext {
+  const RowBlock* block;
   const NearestRows* nearest;
+  const RowBounds* rows;
   int64_t row, begin;
   bool is_trial;  // whether any is undecided is all that is asked
   bool is_undecided;
 };
+
+// Writes an f32 element that a careful look has left, if the bound with its own w decides it: one that is not doubled
+// for the comparison with a single middle. Of long rows these are two of three, and what is left takes sums of the row.
+HWY_INLINE bool DecideAlone(const RowBlock& block, const NearestRows& nearest, const RowBounds& rows, int64_t row,
+                            int64_t column, double x) {
+  const int64_t at = block.per_element ? column : 0;
+  const double weight = block.parameters.weight == nullptr ? 1 : block.parameters.weight[at];
+  const double bias = block.parameters.bias == nullptr ? -0.0 : block.parameters.bias[at];
+  const double product = (x - rows.shift[row]) * rows.inverse[row] * weight;
+  const double y = product + bias;
+  if (y == 0) return false;  // its sign may be that of an n which the bound does not tell from 0
+  const double of_weight = rows.careful_fixed[row] * (std::abs(weight) / nearest.largest_weight);
+  const double of_rounding = kRoundingOfY * nearest.bound_factor * std::abs(y);
+  const double bound = (of_weight + rows.careful_relative[row] * std::abs(product) + of_rounding) / 2;
+  // RoundsToOneF32 rounds sums with y.
+  if (!RoundsToOneF32(y, bound + 2 * kUnit * std::abs(y))) return false;
+  const auto rounded = static_cast<float>(y);
+  std::memcpy(static_cast<float*>(block.y) + row * block.n + column, &rounded, sizeof(rounded));  // at any address
+  return true;
+}
 
 // Looks carefully at elements [begin, end) of a row and writes them. Sums in runs decide most of them, and where they
 // do not, the row is summed again.
 template <Statistic kStatistic, typename T>
 HWY_NOINLINE void LookCarefully(T tag, const RowBlock& block, const NearestRows& nearest, RowBounds& rows, int64_t row,
                                 int64_t begin, int64_t end) {
-  CarefulContext context = {&nearest, row, begin, (rows.in_runs >> row & 1) != 0, false};
+  CarefulContext context = {&block, &nearest, &rows, row, begin, (rows.in_runs >> row & 1) != 0, false};
   const double doubled = block.parameters.bias == nullptr ? 1 : 2;
   ElementBound bound = {rows.careful_fixed[row], rows.careful_relative[row]};
   if (context.is_trial) bound = {0, doubled * kRelativeOfRuns * nearest.bound_factor};
@@ -133,7 +156,11 @@ HWY_NOINLINE void LookCarefully(T tag, const RowBlock& block, const NearestRows&
     auto& known = *static_cast<CarefulContext*>(of);
     known.is_undecided = true;
     for (int64_t i = 0; i < n && !known.is_trial; ++i) {
-      known.nearest->report(known.nearest->context, {known.row, known.begin + elements[i].column, elements[i].x});
+      const int64_t column = known.begin + elements[i].column;
+      if constexpr (std::is_same_v<T, F32>) {
+        if (DecideAlone(*known.block, *known.nearest, *known.rows, known.row, column, elements[i].x)) continue;
+      }
+      known.nearest->report(known.nearest->context, {known.row, column, elements[i].x});
     }
   };
   HWY_NAMESPACE::ApplyNearest(span);

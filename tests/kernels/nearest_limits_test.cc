@@ -210,6 +210,22 @@ TEST(NearestLimitsTest, GivesZerosTheirSignsWhereNumbersCancel) {
   }
 }
 
+// Where w is 0, y has the sign of n, and f64 does not show it: the mean is 2^-36, and its sum loses the element that
+// makes it so.
+TEST(NearestLimitsTest, GivesZeroWeightsTheSignOfAnElementBesideTheMean) {
+  for (const double sign : {1.0, -1.0}) {
+    for (const double zero : {0.0, -0.0}) {
+      Values x(64, 0.0), w(64, 1.0);
+      x[0] = sign * 0x1p+30;
+      x[1] = -x[0];
+      x[32] = sign * 0x1p-30;
+      w[10] = zero;
+      Call call = cases::Row(cases::Spec(Method::kLayerNorm, 1e-5), DType::kF32, x);
+      ExpectNearest(call.Weight(w));
+    }
+  }
+}
+
 TEST(NearestLimitsTest, GivesZerosTheirSignsDownColumns) {
   for (const DType dtype : kAllDTypes) {
     for (const Layout layout : cases::kLayouts) {
