@@ -191,24 +191,52 @@ HWY_NOINLINE void ApplyAlike(T tag, const QuickSpan& span, const AlikeElements& 
   }
 }
 
+// A load waits for a store to an address that is the same but for a multiple of 4 KiB. True where x and y of all
+// positions may be that far apart.
+template <typename T>
+HWY_INLINE bool Collides(const QuickSpan& span) {
+  return span.careful.stride * static_cast<int64_t>(sizeof(typename T::Storage)) % 4096 == 0;
+}
+
+// Calls step(from, p) for positions 0 to kPositions - 1 with a step of elements each, which are those of x at p *
+// stride. If they collide, all are loaded before y is stored.
+template <int64_t kPositions, bool kCollide, typename T, typename Step>
+HWY_INLINE void ForPositions(T /*tag*/, const typename T::Storage* x, int64_t stride, Step step) {
+  if constexpr (kCollide) {
+    using Storage = typename T::Storage;
+    constexpr int64_t kElements = kStepElements<T>;
+    HWY_ALIGN Storage elements[kPositions * kElements];
+    for (int64_t p = 0; p < kPositions; ++p) {
+      std::memcpy(elements + p * kElements, x + p * stride, kElements * sizeof(Storage));
+    }
+    for (int64_t p = 0; p < kPositions; ++p) step(elements + p * kElements, p);
+  } else {
+    for (int64_t p = 0; p < kPositions; ++p) step(x + p * stride, p);
+  }
+}
+
 // ---- f32: the distances of a look to their middles are collected ----
 
 // Of the lanes of a look: the elements of more of them take as long as all elements.
 inline constexpr size_t kMostLanes = 8;
 
+// What a look at any column starts with: nothing.
+struct NoLook {};
+HWY_INLINE NoLook StartLook(F32 /*tag*/, const QuickSpan& /*span*/) { return {}; }
+
 // One step of columns from `column` on, at kPositions positions.
-template <bool kStream, int64_t kPositions>
-HWY_INLINE void LookAtColumns(F32 tag, const QuickSpan& span, const FoldedNumbers& numbers, int64_t position,
-                              int64_t column) {
+template <bool kStream, int64_t kPositions, bool kCollide>
+HWY_INLINE void LookAtPositions(F32 tag, const QuickSpan& span, NoLook /*look*/, int64_t position, int64_t column) {
+  const FoldedNumbers& numbers = span.numbers;
   const int64_t stride = span.careful.stride;
   const int64_t offset = position * stride + column;
   const auto* const x = static_cast<const float*>(span.careful.x.data) + offset;
   auto* const y = static_cast<float*>(span.careful.y) + offset;
   Look look(LoadNumbers(tag, numbers.factor + column), LoadNumbers(tag, numbers.offset + column));
-  for (int64_t p = 0; p < kPositions; ++p) {
+  ForPositions<kPositions, kCollide>(tag, x, stride, [&](const float* from, int64_t p) HWY_ATTR {
     if (span.prefetch) hwy::Prefetch(x + (p + kPositions) * stride);
-    look.Step<kStream>(x + p * stride, y + p * stride);
-  }
+    look.Step<kStream>(from, y + p * stride);
+  });
   const Both<F32> limit =
       look.Limit(LoadNumbers(tag, numbers.fixed + column), LoadNumbers(tag, numbers.relative + column));
   const uint64_t near = look.Near(limit);
@@ -221,15 +249,6 @@ HWY_INLINE void LookAtColumns(F32 tag, const QuickSpan& span, const FoldedNumber
     const auto element = static_cast<int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(bits));
     ApplyAlike(tag, span, {position, column + element, kPositions, 1, 0, column + element});
   }
-}
-
-// What a look at any column starts with: nothing.
-struct NoLook {};
-HWY_INLINE NoLook StartLook(F32 /*tag*/, const QuickSpan& /*span*/) { return {}; }
-
-template <bool kStream, int64_t kPositions>
-HWY_INLINE void LookAtPositions(F32 tag, const QuickSpan& span, NoLook /*look*/, int64_t position, int64_t column) {
-  LookAtColumns<kStream, kPositions>(tag, span, span.numbers, position, column);
 }
 
 // Columns [begin, end) of a position, at least a step.
@@ -304,7 +323,7 @@ HWY_INLINE PairLook<T> StartLook(T /*tag*/, const QuickSpan& span) {
 }
 
 // `look` comes by value, so that a store to y does not change it.
-template <bool kStream, int64_t kPositions, typename T>
+template <bool kStream, int64_t kPositions, bool kCollide, typename T>
 HWY_INLINE void LookAtPositions(T tag, const QuickSpan& span, PairLook<T> look, int64_t position, int64_t column) {
   const int64_t stride = span.careful.stride;
   const int64_t offset = position * stride + column;
@@ -312,11 +331,11 @@ HWY_INLINE void LookAtPositions(T tag, const QuickSpan& span, PairLook<T> look, 
   auto* const y = static_cast<uint16_t*>(span.careful.y) + offset;
   const bool prefetch = span.prefetch;
   const auto numbers = PairNumbers<T>::OfColumns(tag, span.pairs, column);
-  for (int64_t p = 0; p < kPositions; ++p) {
+  ForPositions<kPositions, kCollide>(tag, x, stride, [&](const uint16_t* from, int64_t p) HWY_ATTR {
     if (prefetch) hwy::Prefetch(x + (p + kPositions) * stride);
-    const uint64_t near = look.template Step<kStream>(tag, numbers, x + p * stride, y + p * stride);
+    const uint64_t near = look.template Step<kStream>(tag, numbers, from, y + p * stride);
     if (HWY_UNLIKELY(near != 0)) ApplyNear(tag, span, near, position + p, column);
-  }
+  });
   if (HWY_UNLIKELY(look.IsUnusual())) ApplyUnusual(tag, span, {position, kPositions, column, kStepElements<T>});
 }
 
@@ -378,7 +397,7 @@ HWY_INLINE void LookAtShortPositions(T tag, const QuickSpan& span, PairLook<T> l
 
 // Statistics along the columns: a few positions share the loads of the numbers. The last step overlaps the one before
 // it, which y, not being x, allows.
-template <bool kStream, typename T>
+template <bool kStream, bool kCollide, typename T>
 void LookAlongColumns(T tag, const QuickSpan& span) {
   constexpr int64_t kStep = kStepElements<T>;
   constexpr int64_t kPositions = std::is_same_v<T, F32> ? 16 : 8;
@@ -387,8 +406,8 @@ void LookAlongColumns(T tag, const QuickSpan& span) {
   const auto sweep = [&](int64_t position, auto positions) HWY_ATTR {
     constexpr int64_t kHere = decltype(positions)::value;
     int64_t c = 0;
-    for (; c + kStep <= columns; c += kStep) LookAtPositions<kStream, kHere>(tag, span, start, position, c);
-    if (c < columns) LookAtPositions<false, kHere>(tag, span, start, position, columns - kStep);
+    for (; c + kStep <= columns; c += kStep) LookAtPositions<kStream, kHere, kCollide>(tag, span, start, position, c);
+    if (c < columns) LookAtPositions<false, kHere, kCollide>(tag, span, start, position, columns - kStep);
   };
   const int64_t all = span.careful.positions;
   int64_t p = 0;
@@ -421,8 +440,8 @@ void LookAlongPositions(T tag, const QuickSpan& span) {
 
 template <bool kStream, typename T>
 void LookAt(T tag, const QuickSpan& span) {
-  span.careful.statistics_along == Along::kColumns ? LookAlongColumns<kStream>(tag, span)
-                                                   : LookAlongPositions<kStream>(tag, span);
+  if (span.careful.statistics_along != Along::kColumns) return LookAlongPositions<kStream>(tag, span);
+  Collides<T>(span) ? LookAlongColumns<kStream, true>(tag, span) : LookAlongColumns<kStream, false>(tag, span);
 }
 
 // Streaming stores need alignment.

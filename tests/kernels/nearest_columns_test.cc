@@ -62,7 +62,7 @@ std::string YInPlace(Backend& backend, const Case& c, const CaseData& data, Want
 }
 
 // BatchNorm in training and with given statistics, and GroupNorm; channels that are usual, tiny, large, far from 0,
-// equal, zeros and whole numbers. The extents are no whole vectors.
+// equal, zeros and whole numbers. Most extents are no whole vectors.
 std::vector<Case> ColumnsAndChannels(DType dtype) {
   std::vector<Case> all;
   const auto add = [&](NormSpec spec, std::vector<int64_t> shape, std::optional<DType> parameters, bool given) {
@@ -84,6 +84,8 @@ std::vector<Case> ColumnsAndChannels(DType dtype) {
       add(batch(Layout::kChannelsFirst), {2, 21, 3, 5}, parameters, given);
     }
   }
+  // Positions that lie a multiple of 4 KiB apart.
+  add({.attributes = BatchNormSpec{.layout = Layout::kChannelsLast}}, {37, 4096 / SizeOf(dtype)}, DType::kF32, true);
   const auto group = [](Layout layout) {
     return NormSpec{.attributes = GroupNormSpec{.layout = layout, .num_groups = 7}};
   };
