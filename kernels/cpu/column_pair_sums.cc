@@ -88,7 +88,7 @@ HWY_INLINE void SumBlock(const PairBlock& block, uint32_t largest, int64_t colum
     }
     for (int64_t k = 0; k < kVectors; ++k) {
       const V value = LoadAs<double>(F32(), x + k * kLanes);
-      first[k] = hn::Add(first[k], value);
+      first[k] = AddBesideConversions(value, first[k]);
       const V sum = Fma(value, value, second[k]);
       const V taken = hn::Sub(sum, second[k]);
       second[k] = sum;

@@ -123,8 +123,8 @@ struct Look {
     most = hn::Max(most, hn::And(bits, hn::Set(Words(), 0x7FFFFFFFu)));
     const Both<F32> of = LoadElements(F32(), x);
     const Both<F32> value = {Fma(of.first, factor.first, offset.first), Fma(of.second, factor.second, offset.second)};
-    least.first = Lesser(least.first, hn::Sub(value.first, MiddleBeside(value.first)));
-    least.second = Lesser(least.second, hn::Sub(value.second, MiddleBeside(value.second)));
+    least.first = Lesser(least.first, SubtractBesideConversions(value.first, MiddleBeside(value.first)));
+    least.second = Lesser(least.second, SubtractBesideConversions(value.second, MiddleBeside(value.second)));
     StoreBoth<kStream>(value, y);
   }
 

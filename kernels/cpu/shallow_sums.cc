@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 template <typename T>
 HWY_INLINE void TakeFourFrom(T tag, const typename T::Storage* x, V shift, NarrowSums<double>& sums) {
   V four[4];
-  for (int64_t k = 0; k < 4; ++k) four[k] = hn::Sub(LoadAs<double>(tag, x + k * kLanes), shift);
+  for (int64_t k = 0; k < 4; ++k) four[k] = SubtractBesideConversions(LoadAs<double>(tag, x + k * kLanes), shift);
   TakeFour<Statistic::kMeanVariance>(four, &sums);
 }
 

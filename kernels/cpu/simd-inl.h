@@ -64,6 +64,15 @@ HWY_INLINE V AddBesideConversions(V a, V b) {
 #endif
 }
 
+// a - b, likewise.
+HWY_INLINE V SubtractBesideConversions(V a, V b) {
+#if HWY_TARGET == HWY_AVX3
+  return hn::MulSub(a, Set(1), b);
+#else
+  return hn::Sub(a, b);
+#endif
+}
+
 // Element types as tags. Storage is the type of an element in memory.
 struct F32 {
   using Storage = float;
