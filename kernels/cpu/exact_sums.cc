@@ -291,17 +291,45 @@ struct SweepOf {
 struct SweepRange {
   HWY_ALIGN uint32_t largest[kSweep + BitRange::kWidth], least[kSweep + BitRange::kWidth];
 };
-template <typename T>
-HWY_INLINE void Measure(const SweepOf<T>& sweep, SweepRange* range) {
+HWY_INLINE void Measure(const SweepOf<F32>& sweep, SweepRange* range) {
   constexpr int64_t kVectors = HWY_MAX(kSweep / BitRange::kWidth, 1);
   BitRange lanes[kVectors];
   for (auto& v : lanes) v.Clear();
   for (int64_t p = 0; p < sweep.positions; ++p) {
-    for (int64_t k = 0; k < kVectors; ++k) lanes[k].Take(sweep.template Load<float>(p, k * BitRange::kWidth));
+    for (int64_t k = 0; k < kVectors; ++k) lanes[k].Take(sweep.Load<float>(p, k * BitRange::kWidth));
   }
   for (int64_t k = 0; k < kVectors; ++k) {
     hn::Store(lanes[k].largest, BitRange::Words(), range->largest + k * BitRange::kWidth);
     hn::Store(lanes[k].least, BitRange::Words(), range->least + k * BitRange::kWidth);
+  }
+}
+// The bits of 16-bit elements have the order of their values, too. Only the extremes are converted.
+template <typename T>
+HWY_INLINE void Measure(const SweepOf<T>& sweep, SweepRange* range) {
+  using Halves = hn::CappedTag<uint16_t, kSweep>;
+  constexpr Halves halves;
+  constexpr auto kWidth = static_cast<int64_t>(hn::MaxLanes(halves));
+  HWY_ALIGN uint16_t most[kSweep + BitRange::kWidth] = {};
+  HWY_ALIGN uint16_t fewest[kSweep + BitRange::kWidth] = {};
+  for (int64_t at = 0; at < kSweep; at += kWidth) {
+    auto largest = hn::Zero(halves);
+    auto least = hn::Set(halves, 0xFFFF);
+    const int64_t left = sweep.columns - at;
+    for (int64_t p = 0; p < sweep.positions && left > 0; ++p) {
+      const uint16_t* x = sweep.rows[p] + sweep.column + at;
+      const auto value = HWY_LIKELY(left >= kWidth) ? hn::LoadU(halves, x) : LoadFirst(halves, x, left);
+      const auto bits = hn::And(value, hn::Set(halves, 0x7FFF));
+      largest = hn::Max(largest, bits);
+      least = hn::Min(least, hn::Sub(bits, hn::Set(halves, 1)));
+    }
+    hn::Store(largest, halves, most + at);
+    hn::Store(hn::Add(least, hn::Set(halves, 1)), halves, fewest + at);
+  }
+  using Words = BitRange::Words;
+  for (int64_t at = 0; at < kSweep; at += BitRange::kWidth) {
+    const auto bits = [&](const uint16_t* of) HWY_ATTR { return hn::BitCast(Words(), LoadAs<float>(T(), of + at)); };
+    hn::Store(bits(most), Words(), range->largest + at);
+    hn::Store(hn::Sub(bits(fewest), hn::Set(Words(), 1u)), Words(), range->least + at);
   }
 }
 
