@@ -111,7 +111,8 @@ NearestRows NearestRowsOf(const Run& run) {
   const bool squares = plan.statistic == Statistic::kMeanSquare || plan.statistic == Statistic::kSumSquares;
   // Of f16 an element in 2^11 asks for the row to be summed again, of bf16 one in 2^14.
   constexpr int64_t kMostOfF16 = 128;
-  const bool gains = run.plan.dtype == DType::kBF16 || plan.reduce1 <= kMostOfF16;
+  constexpr int64_t kMostOfBF16 = 16'384;
+  const bool gains = plan.reduce1 <= (plan.dtype == DType::kBF16 ? kMostOfBF16 : kMostOfF16);
   rows.in_runs = run.is_16bit() && squares && gains && !run.StoresGroups();
   const QuickBounds quick = run.is_16bit() ? QuickBoundsInF32(rows.in_runs ? kOfRunsOfFour : 0, weight, bias)
                                            : QuickBoundsInF64(weight, bias);
