@@ -47,6 +47,12 @@ __global__ void __launch_bounds__(kThreads) WidenKernel(Elements x, int64_t n, d
   ForElements(n, [&](int64_t i) { wide[i] = ElementAt(x, i); });
 }
 
+__global__ void __launch_bounds__(kThreads)
+    WidenRowsKernel(Elements x, int64_t n, const int64_t* rows, int64_t count, double* wide) {
+  WaitForLaunchBefore();
+  ForElements(count * n, [&](int64_t i) { wide[i] = ElementAt(x, rows[i / n] * n + i % n); });
+}
+
 template <typename Word>
 __global__ void __launch_bounds__(kThreads)
     PermuteKernel(const __grid_constant__ PermuteWork work, const Word* from, Word* to) {
@@ -89,6 +95,11 @@ cudaError_t AddResidualWide(const DeviceLimits& limits, const Elements& x, const
 
 cudaError_t Widen(const DeviceLimits& limits, const Elements& x, int64_t n, double* wide, cudaStream_t stream) {
   return Launch(ElementsShape(limits, n), stream, WidenKernel, x, n, wide);
+}
+
+cudaError_t WidenRows(const DeviceLimits& limits, const Elements& x, int64_t n, const int64_t* rows, int64_t count,
+                      double* wide, cudaStream_t stream) {
+  return Launch(ElementsShape(limits, count * n), stream, WidenRowsKernel, x, n, rows, count, wide);
 }
 
 cudaError_t Permute(const DeviceLimits& limits, const PermuteWork& work, const void* from, void* to,

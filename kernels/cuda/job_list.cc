@@ -122,7 +122,7 @@ class JobList {
   // Decides what the kernels left of job i, whose other results are written.
   absl::Status DecideLeft(size_t i) {
     if (left_[i] == nullptr) return absl::OkStatus();
-    const LeftResults left(left_[i]->results, *jobs_[i].plan);
+    LeftResults left(left_[i]->results, *jobs_[i].plan);
     if (left.empty()) return absl::OkStatus();
     DeviceJob device = device_jobs_[i];
     Job job = jobs_[i];
@@ -134,11 +134,83 @@ class JobList {
     job.h = nullptr;
     // The indices of a permuted plan are not those of memory.
     if (left.all || !job.plan->permutation.empty()) return HostJob(job, device, worker_->stream()).Run(&nearest_);
+    if (DecidesInPairs(device) && TakesPairs(job, left)) {
+      absl::Status status = DecideInPairs(job, device, &left);
+      // What the arena has no room for is the host's.
+      if (!status.ok() && !absl::IsResourceExhausted(status)) return status;
+    }
+    if (left.empty()) return absl::OkStatus();
     GroupReader reader(limits_, job, device, left_[i]->scratch, worker_->stream());
     for (const auto& [group, of_group] : left.groups) {
       if (absl::Status status = reader.Bring(group); !status.ok()) return status;
       nearest_.Decide(job, reader.group(), {.elements = of_group.elements, .statistics = of_group.statistics});
       if (absl::Status status = reader.PutBack(of_group.elements); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // Not the weights that are rounded, of which the device has no rest. A few short rows are sooner with the host than a
+  // dozen launches.
+  bool TakesPairs(const Job& job, const LeftResults& left) const {
+    constexpr int64_t kMostRows = 4, kMostElements = 32'768;
+    const auto rows = static_cast<int64_t>(left.groups.size());
+    const bool rounds_weights = job.parameters != nullptr && !job.parameters->host().weight_rest.empty();
+    return !rounds_weights && !nearest_.options().exact_first &&
+           (rows > kMostRows || rows * job.plan->reduce1 > kMostElements);
+  }
+  // Decides elements of rows in pairs on the device, and leaves in `left` what they do not decide.
+  absl::Status DecideInPairs(const Job& job, const DeviceJob& device, LeftResults* left) {
+    constexpr int64_t kMostWideBytes = 256 << 20;
+    const NormPlan& plan = *job.plan;
+    const int64_t most_rows = kMostWideBytes / (plan.reduce1 * SizeOf(DType::kF64));
+    LeftOfRows rows;
+    for (auto& [group, of_group] : left->groups) {
+      const auto row = static_cast<int64_t>(rows.rows.size());
+      if (of_group.elements.empty() || row >= most_rows) continue;
+      for (const int64_t element : of_group.elements) rows.elements.push_back({group * plan.reduce1 + element, row});
+      rows.rows.push_back(group);
+    }
+    if (rows.rows.empty()) return absl::OkStatus();
+    const DecidedElement* results = nullptr;
+    absl::Status status = DecideLeftInPairs(limits_, device, rows, &worker_->arena, worker_->stream(), &results);
+    std::vector<DecidedElement> decided(rows.elements.size());
+    if (status.ok()) {
+      status = StatusOf(cudaMemcpyAsync(decided.data(), results, decided.size() * sizeof(decided[0]),
+                                        cudaMemcpyDeviceToHost, worker_->stream()),
+                        "cudaMemcpy from the device");
+    }
+    // After an error, too: the stream may read `rows`.
+    const cudaError_t waited = cudaStreamSynchronize(worker_->stream());
+    if (status.ok()) status = StatusOf(waited, "cudaStreamSynchronize");
+    if (!status.ok()) return status;
+    for (const int64_t group : rows.rows) left->groups[group].elements.clear();
+    int64_t count = 0;
+    for (size_t i = 0; i < decided.size() && status.ok(); ++i) {
+      const int64_t index = rows.elements[i].index;
+      if (decided[i].is_decided) {
+        ++count;
+        status = StoreDecided(job, device, index, decided[i]);
+      } else {
+        left->groups[index / plan.reduce1].elements.push_back(index % plan.reduce1);
+      }
+    }
+    const cudaError_t stored = cudaStreamSynchronize(worker_->stream());  // it reads `decided`
+    if (status.ok()) status = StatusOf(stored, "cudaStreamSynchronize");
+    if (!status.ok()) return status;
+    std::erase_if(left->groups, [](const auto& of) { return of.second.elements.empty() && !of.second.statistics; });
+    UndecidedCounts* const counts = nearest_.options().counts;
+    if (counts != nullptr) counts->by_pairs.fetch_add(count, std::memory_order_relaxed);
+    return absl::OkStatus();
+  }
+  // The kernel has written it to the device's y, which has been copied to the job's unless they are one.
+  absl::Status StoreDecided(const Job& job, const DeviceJob& device, int64_t index, const DecidedElement& element) {
+    const auto size = static_cast<size_t>(SizeOf(job.plan->dtype));
+    char* const to = static_cast<char*>(job.y) + index * SizeOf(job.plan->dtype);
+    if (job.y_space.is_host()) {
+      std::memcpy(to, &element.y_bits, size);
+    } else if (device.y != job.y) {
+      return StatusOf(cudaMemcpyAsync(to, &element.y_bits, size, cudaMemcpyHostToDevice, worker_->stream()),
+                      "cudaMemcpy to the device");
     }
     return absl::OkStatus();
   }

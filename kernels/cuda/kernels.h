@@ -240,6 +240,10 @@ cudaError_t AddResidualWide(const DeviceLimits& limits, const Elements& x, const
 // wide[i] = x[i] for n elements, as f64, exactly.
 cudaError_t Widen(const DeviceLimits& limits, const Elements& x, int64_t n, double* wide, cudaStream_t stream);
 
+// The same of whole rows of n elements: wide[i * n + j] = x[rows[i] * n + j].
+cudaError_t WidenRows(const DeviceLimits& limits, const Elements& x, int64_t n, const int64_t* rows, int64_t count,
+                      double* wide, cudaStream_t stream);
+
 // A copy in another order of the axes: to[i] = from[p(i)], or to[p(i)] = from[i] if `back`, where i is an index in the
 // permuted order and p(i) the index of the same element in the natural order.
 struct PermuteWork {

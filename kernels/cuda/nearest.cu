@@ -79,6 +79,51 @@ __device__ inline NearestValue WideValue(T type, double x, double lo, const Grou
   return value;
 }
 
+// The value of a narrow type that is nearest to a pair, if its bound, which is doubled, shows which one that is: never
+// that of a subnormal number or of 0.
+template <typename T>
+__device__ inline NearestValue NearestToPair(const WideSum& sum, const ElementBound& bound) {
+  constexpr Narrowness kOf = NarrownessOf(T::kDType);
+  constexpr uint64_t kLow = (uint64_t{1} << (53 - kOf.bits)) - 1;
+  const double rounded = sum.Rounded();
+  const uint64_t below = std::bit_cast<uint64_t>(rounded) & ~kLow;
+  const auto middle = std::bit_cast<double>(below | (kLow / 2 + 1));
+  const double from_middle =
+      (sum.hi - middle) + sum.rest;  // hi and the middle are too near for their difference to round
+  const double error = std::fabs(sum.product) * bound.relative + bound.fixed;
+  const bool is_normal = std::fabs(rounded) >= PowerOfTwo(kOf.min_exponent) && std::fabs(rounded) <= 0x1p+200;
+  const bool is_above = std::signbit(rounded) ? from_middle < 0 : from_middle > 0;
+  return {std::bit_cast<double>(is_above ? below + kLow + 1 : below), !(is_normal && std::fabs(from_middle) > error)};
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    DecideInPairsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
+                        const __grid_constant__ NearestWork nearest, int64_t keep1, const LeftElement* elements,
+                        int64_t count, DecidedElement* decided) {
+  WaitForLaunchBefore();
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= count) return;
+  const LeftElement element = elements[i];
+  ElementPlace place;
+  place.r1 = element.index % work.reduce1;
+  place.k1 = element.index / work.reduce1 % keep1;
+  const double x = static_cast<const double*>(work.x.data)[element.row * work.reduce1 + place.r1];
+  const NearestGroup& group = work.nearest[element.row];
+  const Affine<double> affine = AffineAt<double>(apply.parameters, ParameterOf(work, apply, place));
+  const Affine<double> before = BeforeRounding(apply.cast_order, affine);
+  const ElementBound bound = BoundOf(work, apply, nearest, group, affine, true);
+  const NearestValue value = NearestToPair<T>(WideSumOf(x, 0, group.finished.statistics, before), bound);
+  DecidedElement result;
+  result.is_decided = !value.is_doubtful && group.is_finite;
+  if (result.is_decided) {
+    const typename T::Storage y = Rounded(T(), apply.cast_order, value.y, affine);
+    static_cast<typename T::Storage*>(apply.y)[element.index] = y;
+    memcpy(&result.y_bits, &y, sizeof(y));
+  }
+  decided[i] = result;
+}
+
 template <typename TIn, typename TOut>
 __global__ void __launch_bounds__(kThreads)
     ApplyNearestKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
@@ -96,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
     const GroupStatistics& s = group.finished.statistics;
     const Affine<double> affine = AffineAt<double>(apply.parameters, ParameterOf(work, apply, place));
     const Affine<double> before = BeforeRounding(apply.cast_order, affine);
-    const ElementBound bound = BoundOf(work, apply, nearest, group, affine);
+    const ElementBound bound = BoundOf(work, apply, nearest, group, affine, kIsWide<TOut>);
     NearestValue value;
     if constexpr (kIsWide<TIn>) {
       const double lo = work.x.lo == nullptr ? 0 : work.x.lo[i];
@@ -121,6 +166,14 @@ cudaError_t LaunchNearest(const DeviceLimits& limits, const GroupWork& work, con
 cudaError_t BoundGroups(const GroupWork& work, const NearestWork& nearest, cudaStream_t stream) {
   const LaunchShape shape = {.blocks = order::CeilDiv(work.StatisticsGroups(), kThreads), .threads = kThreads};
   return Launch(shape, stream, BoundGroupsKernel, work, nearest);
+}
+
+cudaError_t DecideInPairs(const GroupWork& work, const ApplyWork& apply, const NearestWork& nearest, int64_t keep1,
+                          const LeftElement* elements, int64_t count, DecidedElement* decided, cudaStream_t stream) {
+  const LaunchShape shape = {.blocks = order::CeilDiv(count, kThreads), .threads = kThreads};
+  return VisitNarrowDType(apply.y_dtype, [&]<typename T>() {
+    return Launch(shape, stream, DecideInPairsKernel<T>, work, apply, nearest, keep1, elements, count, decided);
+  });
 }
 
 cudaError_t ApplyToNearest(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,

@@ -54,6 +54,21 @@ cudaError_t BoundGroups(const GroupWork& work, const NearestWork& nearest, cudaS
 cudaError_t ApplyToNearest(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
                            const NearestWork& nearest, cudaStream_t stream);
 
+// An element that was left, of a row that has been summed in pairs of f64.
+struct LeftElement {
+  int64_t index = 0;  // of y
+  int64_t row = 0;    // of the rows that were summed
+};
+// What became of it: the bits of y where pairs decide it, and y is then written, too.
+struct DecidedElement {
+  uint64_t y_bits = 0;
+  bool is_decided = false;
+};
+// Decides elements of narrow rows in pairs. `work` has the rows that they are of, widened to f64, one after the other;
+// keep1 is that of the plan. REQUIRES: BoundGroups was started before in the stream.
+cudaError_t DecideInPairs(const GroupWork& work, const ApplyWork& apply, const NearestWork& nearest, int64_t keep1,
+                          const LeftElement* elements, int64_t count, DecidedElement* decided, cudaStream_t stream);
+
 // Rows of one job that are normalised in one launch. Each row is a statistics group of work.reduce1 narrow elements, of
 // which the first work.statistic_reduce1 count.
 struct NearestRows {

@@ -110,11 +110,12 @@ __device__ inline void DecideOutputs(const GroupWork& work, const NearestWork& n
 
 // ---- Elements ----
 
-// Of one w and b. The rounding of y is no part of the bound of narrow elements, see kRoundingOfY.
+// Of one w and b. The rounding of y is no part of the bound of narrow elements, see kRoundingOfY. `is_pair`: y is
+// tested as a pair, not once it is an f64.
 __device__ inline ElementBound BoundOf(const GroupWork& work, const ApplyWork& apply, const NearestWork& nearest,
-                                       const NearestGroup& group, const Affine<double>& affine) {
+                                       const NearestGroup& group, const Affine<double>& affine, bool is_pair) {
   const ElementTraits traits = {.is_wide = work.wide(),
-                                .is_f64 = apply.y_dtype == DType::kF64,
+                                .is_f64 = is_pair,
                                 .is_centred = work.statistic == Statistic::kMeanVariance,
                                 .casts_first = apply.cast_order == CastOrder::kCastThenAffine,
                                 .bound_factor = nearest.bound_factor};

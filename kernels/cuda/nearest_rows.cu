@@ -142,7 +142,7 @@ class NearestRow {
       const double x = Value(i);
       const Affine<double> affine =
           absent ? Affine<double>() : AffineAt<double>(apply.parameters, ParameterOf(i, first));
-      const ElementBound bound = BoundOf(work_, apply, rows_.nearest, group, affine);
+      const ElementBound bound = BoundOf(work_, apply, rows_.nearest, group, affine, false);
       const NearestValue value =
           NarrowValue(T(), x, group.finished.statistics, BeforeRounding(apply.cast_order, affine), bound, rounding);
       y[i] = Rounded(T(), apply.cast_order, value.y, affine);

@@ -106,6 +106,11 @@ class JobRun {
         stream_(stream),
         x_{.dtype = plan_.dtype, .data = job.x},
         y_(job.y) {}
+  // Of a job whose x is `x` instead.
+  JobRun(const DeviceLimits& limits, const DeviceJob& job, const Elements& x, Arena* arena, cudaStream_t stream)
+      : JobRun(limits, job, true, arena, stream) {
+    x_ = x;
+  }
 
   // True if tiles are the faster way for rows that fit on chip: GroupNorm of few groups, measured on an H100.
   bool PrefersTiles() const {
@@ -113,6 +118,14 @@ class JobRun {
     return alone_ && plan_.affine_index == AffineIndex::kChannel && y_ != nullptr && job_.residual.data == nullptr &&
            plan_.StatisticsGroups() <= limits_.multiprocessors && plan_.reduce1 >= kLeastElements &&
            plan_.reduce1 <= kMostElements && FitsInTiles(limits_, PlanGroups(), PlanElements());
+  }
+
+  // Decides elements of rows, which are all that the plan has, in pairs. REQUIRES: x is their f64.
+  absl::Status DecideLeft(int64_t keep1, const LeftElement* elements, int64_t count, DecidedElement* decided) {
+    GroupWork work = PlanGroups();
+    const NearestWork nearest = PlanNearest(work);
+    NORMD_RETURN_IF_FAILED(BoundStatistics(&work, nearest));
+    return StatusOf(DecideInPairs(work, PlanElements(), nearest, keep1, elements, count, decided, stream_), "elements");
   }
 
   absl::Status Run() {
@@ -388,6 +401,44 @@ RowKey KeyOf(const DeviceLimits& limits, const DeviceJob& job) {
 }
 
 }  // namespace
+
+bool DecidesInPairs(const DeviceJob& job) {
+  const NormPlan& plan = *job.plan;
+  return plan.pattern == Pattern::kRows && plan.reduce0 == 1 && plan.elements > 0 && plan.permutation.empty() &&
+         !plan.given_statistics && plan.dtype != DType::kF64 && !SumsPowers(plan.statistic) && job.mask == nullptr &&
+         job.residual.data == nullptr && job.y != nullptr;
+}
+
+absl::Status DecideLeftInPairs(const DeviceLimits& limits, const DeviceJob& job, const LeftOfRows& left, Arena* arena,
+                               cudaStream_t stream, const DecidedElement** decided) {
+  const auto to_device = [&](const auto& values, auto** memory) {
+    NORMD_RETURN_IF_FAILED(Take(arena, static_cast<int64_t>(values.size()), memory));
+    return StatusOf(
+        cudaMemcpyAsync(*memory, values.data(), values.size() * sizeof(values[0]), cudaMemcpyHostToDevice, stream),
+        "cudaMemcpy to the device");
+  };
+  NormPlan plan = *job.plan;
+  plan.keep0 = static_cast<int64_t>(left.rows.size());
+  plan.keep1 = 1;
+  plan.elements = plan.keep0 * plan.reduce1;
+  int64_t* rows = nullptr;
+  LeftElement* elements = nullptr;
+  double* wide = nullptr;
+  DecidedElement* result = nullptr;
+  NORMD_RETURN_IF_FAILED(to_device(left.rows, &rows));
+  NORMD_RETURN_IF_FAILED(to_device(left.elements, &elements));
+  NORMD_RETURN_IF_FAILED(Take(arena, plan.elements, &wide));
+  NORMD_RETURN_IF_FAILED(Take(arena, static_cast<int64_t>(left.elements.size()), &result));
+  NORMD_CUDA_RETURN_STATUS(
+      WidenRows(limits, {.dtype = plan.dtype, .data = job.x}, plan.reduce1, rows, plan.keep0, wide, stream), "rows");
+  DeviceJob of_rows = job;
+  of_rows.plan = &plan;
+  of_rows.outputs = {};
+  JobRun run(limits, of_rows, {.dtype = DType::kF64, .data = wide}, arena, stream);
+  NORMD_RETURN_IF_FAILED(run.DecideLeft(job.plan->keep1, elements, static_cast<int64_t>(left.elements.size()), result));
+  *decided = result;
+  return absl::OkStatus();
+}
 
 bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan) {
   return plan.precision == Precision::kFast && plan.pattern == Pattern::kRows && !plan.given_statistics &&

@@ -15,11 +15,10 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/arena.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/nearest.h"
 #include "kernels/plan.h"
 
 namespace normd::cuda {
-
-struct LeftToHost;  // nearest.h
 
 // A Job (kernels/backend.h) on the device: every pointer is device memory, aligned to its elements.
 struct DeviceJob {
@@ -42,6 +41,19 @@ struct DeviceJob {
   LeftToHost* left = nullptr;
   double bound_factor = 1;  // see NearestOptions
 };
+
+// Elements that RunJobs has left of a job, and the rows that they are of, each once.
+struct LeftOfRows {
+  std::vector<int64_t> rows;
+  std::vector<LeftElement> elements;  // LeftElement::row is an index of `rows`
+};
+// True if DecideLeftInPairs takes elements of a job: narrow rows whose x is what was normalised.
+bool DecidesInPairs(const DeviceJob& job);
+// Starts what decides them in pairs of f64, which leaves one in a billion: writes y, and what became of each element to
+// `decided`, one for each element, which is device memory of the arena. Errors are those of RunJobs. `left` is read
+// until the stream has run it. REQUIRES: DecidesInPairs; RunJobs has run the job.
+absl::Status DecideLeftInPairs(const DeviceLimits& limits, const DeviceJob& job, const LeftOfRows& left, Arena* arena,
+                               cudaStream_t stream, const DecidedElement** decided);
 
 // True if one fused kernel runs both passes over the rows of a FAST plan. Such jobs of equal row length, dtype and
 // statistic are launched together.

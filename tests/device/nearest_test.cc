@@ -15,6 +15,7 @@
 #include "kernels/methods.h"
 #include "tests/device/device_runs.h"
 #include "tests/device/shapes.h"
+#include "tests/kernels/call.h"
 #include "tests/kernels/cases.h"
 #include "tests/support/boundary_rows.h"
 #include "tests/support/constants.h"
@@ -272,6 +273,73 @@ TEST_F(DeviceNearestShapesTest, TheHostReadsOneGroupForAnElement) {
       EXPECT_EQ(DifferenceOf(got, Execute(*cpu_, c, data, 0, false)), "") << c.Name();
     }
     EXPECT_EQ(bytes[1] - bytes[0], plan.reduce0 * plan.reduce1 * SizeOf(c.dtype)) << c.Name();
+  }
+}
+
+// Of elements that f64 leaves, but pairs of f64 decide, nothing comes to the host but y: with a bound that is far too
+// large these are nearly all.
+TEST_F(DeviceNearestShapesTest, RowsAreDecidedInPairsOnTheDevice) {
+  UndecidedCounts counts;
+  const auto careful = [&](DType dtype) {
+    const double factor = dtype == DType::kF32 ? 1e6 : 1e10;
+    return EmulatedCudaBackend({.streams = 1, .nearest = {.bound_factor = factor, .counts = &counts}});
+  };
+  const NormSpec p_rms = {.attributes = PRmsNormSpec{.p = 0.5}};
+  std::vector<Case> all;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const Case& base : {cases::On(cases::Over({300}), {12, 300}), cases::On(p_rms, {12, 300}),
+                             cases::On(cases::Of(Method::kInstanceNorm, Layout::kChannelsFirst), {4, 3, 10, 20}),
+                             cases::On(cases::Of(Method::kGroupNorm, Layout::kChannelsFirst), {12, 6, 4, 12})}) {
+      Case c = cases::Affine(cases::With(base, dtype), DType::kF32, DType::kF32);
+      all.push_back(c);
+      c.spec.cast_order = CastOrder::kCastThenAffine;
+      all.push_back(c);
+    }
+    all.push_back(cases::With(cases::On(cases::LpOf(1), {12, 300}), dtype));
+  }
+  for (const Case& c : all) {
+    const CaseData data = DataOf(c);
+    const std::unique_ptr<Backend> backends[] = {EmulatedCudaBackend({.streams = 1, .nearest = {.counts = &counts}}),
+                                                 careful(c.dtype)};
+    const std::string want = Execute(*cpu_, c, data, 0, false).y;
+    int64_t bytes[2] = {}, decided[2] = {};
+    for (const int i : {0, 1}) {
+      const int64_t before = cuda_on_cpu::BytesToHost(), decided_before = counts.by_pairs;
+      CaseRun run(*backends[i], c, *PlanOf(c), data, 0);
+      Job job = run.MakeJob();
+      job.mean = job.inverse_std = nullptr;
+      job.moments = nullptr;
+      ASSERT_TRUE(RunJobs(*backends[i], {job}).ok());
+      bytes[i] = cuda_on_cpu::BytesToHost() - before;
+      decided[i] = counts.by_pairs - decided_before;
+      EXPECT_TRUE(run.TakeOutputs().y == want) << c.Name();
+    }
+    EXPECT_GT(decided[1], 10) << c.Name();
+    EXPECT_EQ(bytes[1] - bytes[0], (decided[1] - decided[0]) * static_cast<int64_t>(sizeof(cuda::DecidedElement)))
+        << c.Name();
+  }
+  EXPECT_EQ(counts.by_integers, 0);
+}
+
+// 1 + w is rounded, and y is as near to a middle as what that loses: the device does not have it.
+TEST_F(DeviceNearestShapesTest, WeightsThatAreRoundedAreTheHosts) {
+  const std::unique_ptr<Backend> cuda = NearestCuda();
+  constexpr int64_t kRows = 6, kLength = 64;
+  struct Affine {
+    double weight, bias;
+    float y;
+  };
+  for (const Affine& affine :
+       {Affine{0x1p-24 + 0x1p-53 + 0x1p-60, -0x1.8p-53, 1}, Affine{0x1p-54, 0x1p-24 - 0x1p-55, 1 + 0x1p-23F}}) {
+    Case c =
+        cases::Affine(cases::On(cases::Over({kLength}, Method::kRmsNorm), {kRows, kLength}), DType::kF64, DType::kF64);
+    c.spec.eps = 0;
+    c.spec.weight_offset = 1;
+    CaseData data = DataOf(c);
+    data.x = cases::Pack(DType::kF32, cases::Values(kRows * kLength, 1.0));
+    data.weight = cases::Pack(DType::kF64, cases::Values(kLength, affine.weight));
+    data.bias = cases::Pack(DType::kF64, cases::Values(kLength, affine.bias));
+    EXPECT_EQ(Execute(*cuda, c, data, 0, false).y, cases::Pack(DType::kF32, cases::Values(kRows * kLength, affine.y)));
   }
 }
 
