@@ -307,8 +307,8 @@ HWY_INLINE void Measure(const SweepOf<F32>& sweep, SweepRange* range) {
 template <typename T>
 HWY_INLINE void Measure(const SweepOf<T>& sweep, SweepRange* range) {
   using Halves = hn::CappedTag<uint16_t, kSweep>;
-  constexpr Halves halves;
-  constexpr auto kWidth = static_cast<int64_t>(hn::MaxLanes(halves));
+  const Halves halves;
+  constexpr auto kWidth = static_cast<int64_t>(hn::MaxLanes(Halves()));
   HWY_ALIGN uint16_t most[kSweep + BitRange::kWidth] = {};
   HWY_ALIGN uint16_t fewest[kSweep + BitRange::kWidth] = {};
   for (int64_t at = 0; at < kSweep; at += kWidth) {
